@@ -100,7 +100,7 @@ SMALL = ["-s", "m=64", "-s", "n=64", "-s", "k=64"]
         ("tilepipe warm", ["warm", "own.py:program", "--workers", "1"], 0),
         ("tilepipe demo", ["demo"], 0),
         ("tilepipe show", ["show", "attention"], 0),
-        ("tilepipe timeline", ["timeline", "gemm", *SMALL, "-o", "t.json"], 0),
+        ("tilepipe timeline", ["timeline", "gemm", *SMALL, "--more-stages", "-o", "t.json"], 0),
         ("tilepipe ptx", ["ptx", "one.ptx"], 1),
         ("tilepipe tune --list", ["tune", "--list"], 0),
     ],

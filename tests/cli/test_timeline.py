@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import tilepipe as tp
 from tests.cli.copying import Call, report
+from tilepipe.cli import common
 
 SMALL = ["-s", "m=256", "-s", "n=256", "-s", "k=256"]
 
@@ -120,6 +123,7 @@ def test_one_stage_more(file: Path, tilepipe: Call) -> None:
             f"stages={stages}",
             "-s",
             "columns=4",
+            "--more-stages",
             "-o",
             "t.html",
         ]
@@ -141,11 +145,51 @@ def test_one_stage_more(file: Path, tilepipe: Call) -> None:
 
 def test_one_stage_more_that_does_not_fit(tilepipe: Call) -> None:
     settings = ["-s", "bm=128", "-s", "bn=256", "-s", "stages=4", *SMALL]
-    _, out, _ = tilepipe("timeline", "gemm", *settings, "-o", "t.html")
+    _, out, _ = tilepipe("timeline", "gemm", *settings, "--more-stages", "-o", "t.html")
     said = " ".join(out.split())
     assert "one stage more, stages=5, is refused: " in said
     assert "shared memory" in said
     assert "GemmConfig(" not in said
+
+
+def test_a_kernel_is_simulated_once_unless_more_stages_are_asked_for(
+    file: Path, tilepipe: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[bool] = []  # whether progress is shown
+    run = tp.Program.run
+
+    def counted(program: tp.Program, *args: Any, **options: Any) -> Any:
+        runs.append(options.get("progress") is not None)
+        return run(program, *args, **options)
+
+    monkeypatch.setattr(tp.Program, "run", counted)
+    args = ("timeline", f"{file}:small", "-s", "stages=1", "-o", "t.html")
+    assert report(tilepipe(*args, "--json"))["more_stages"] == []
+    _, out, _ = tilepipe(*args)
+    assert "one stage more" not in out
+    assert len(runs) == 2
+
+    monkeypatch.setattr(type(common.err), "is_terminal", True)
+    code, out, _ = tilepipe(*args, "--more-stages")
+    assert code == 0
+    assert "one stage more" in out
+    assert runs[2:] == [True, True]
+
+
+def test_more_stages_are_of_what_is_simulated(file: Path, tilepipe: Call) -> None:
+    for other in (["--device", "cuda"], ["--from", "ptx"]):
+        code, _, err = tilepipe(
+            "timeline", f"{file}:small", *other, "--more-stages", "-o", "t.html"
+        )
+        assert code == 2
+        assert "--more-stages simulates the program itself: leave out" in " ".join(err.split())
+
+
+def test_a_kernel_without_stages(tilepipe: Call) -> None:
+    settings = ["-s", "m=4", "-s", "n=512"]
+    code, _, err = tilepipe("timeline", "rms_norm", *settings, "--more-stages", "-o", "t.html")
+    assert code == 0
+    assert "no setting of rms_norm says how many stages there are" in " ".join(err.split())
 
 
 def test_what_leads_to_a_deadlock(file: Path, tilepipe: Call) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import tilepipe as tp
+from tilepipe.cli.common import counting
 from tilepipe.errors import TilepipeError
 
 if TYPE_CHECKING:
@@ -52,10 +53,11 @@ class MoreStages:
 
 
 def more_stages(
-    make: Callable[..., Made], stages: Mapping[str, int], before: float
+    make: Callable[..., Made], stages: Mapping[str, int], before: float, quiet: bool
 ) -> list[MoreStages]:
     """The kernel with one stage more of each ring that has a setting for them. `make`: makes it
-    with settings changed. `stages`: these settings. `before`: its modelled time.
+    with settings changed. `stages`: these settings. `before`: its modelled time. `quiet`: without
+    a progress bar.
     """
     found = []
     for name, n in stages.items():
@@ -63,7 +65,9 @@ def more_stages(
             with contextlib.redirect_stdout(sys.stderr):  # what a file prints
                 program = make(**{name: n + 1})
             assert isinstance(program, tp.Program)
-            found.append(MoreStages(name, n + 1, before, program.run().simulated_us))
+            with counting(f"simulating {name}={n + 1}", quiet) as progress:
+                us = program.run(progress=progress).simulated_us
+            found.append(MoreStages(name, n + 1, before, us))
         except TilepipeError as error:
             # without the configuration that it is about, which most of these messages end with
             why = re.sub(r" \(\w+Config\(.*\)\)$", "", str(error).splitlines()[0])

@@ -64,6 +64,14 @@ def timeline(
         int,
         typer.Option(help="With --device cuda: notes that each warp has memory for.", min=1),
     ] = 4096,
+    one_more: Annotated[
+        bool,
+        typer.Option(
+            "--more-stages",
+            help="Simulate the whole kernel once more for each setting that says how many stages"
+            " there are, with one stage more, and say what that would save.",
+        ),
+    ] = False,
     seed: Annotated[int, typer.Option(help="Seed of the data and the interleaving.", min=0)] = 0,
     as_json: Json = False,
 ) -> None:
@@ -82,6 +90,10 @@ def timeline(
         raise BindError("--beside-set is about the kernel of --beside, and there is none")
     if source is Source.ptx and device is Device.cuda:
         raise BindError("--from ptx simulates: it goes with --device sim")
+    if one_more and (device is Device.cuda or source is Source.ptx):
+        raise BindError(
+            "--more-stages simulates the program itself: leave out --device cuda and --from ptx"
+        )
     wanted = Recipe(ctas, room, seed, as_json)
     with saved_up_to_a_fault(output):
         first = wanted.recorded(what, settings or [], device, source)
@@ -98,8 +110,10 @@ def timeline(
         ).timeline
     found.save(output, beside=other)
     more: list[MoreStages] = []
-    if found.simulated_us is not None and source is Source.program:
-        more = more_stages(first.make, first.stages, found.simulated_us)
+    if one_more and found.simulated_us is not None:
+        if not first.stages:
+            err.print(f"--more-stages: no setting of {what} says how many stages there are")
+        more = more_stages(first.make, first.stages, found.simulated_us, as_json)
     if as_json:
         about = {"kernel": what, "config": first.config, "output": str(output)}
         print_json({**about, **report(found), "more_stages": [x.report() for x in more]})
