@@ -104,7 +104,8 @@ def bind(
         q, k, v, dout: as of `check_backward`. dk, dv: as k and v.
         cfg: chosen for the shape unless given.
         causal, scale, align: as of the forward pass.
-        chip: whose limits hold; that of the arrays unless given.
+        chip: whose limits hold, and for whose SMs `cfg` is chosen; unless given, that of the
+            arrays, and an H200's SMs.
 
     Raises:
         BindError: arrays that do not fit together, or that TMA cannot take.

@@ -44,12 +44,12 @@ ELSEWHERE = {
 
 class Step(NamedTuple):
     """A program: its name, the names of the arrays that it takes, and how it is bound to them, or
-    to views of tensors.
+    to views of tensors, for a chip; None: for that of the simulator.
     """
 
     name: str
     takes: tuple[str, ...]
-    bind: Callable[[Any], tp.Program]
+    bind: Callable[[Any, tp.Chip | None], tp.Program]
 
 
 @dataclass
@@ -113,19 +113,19 @@ def steps(call: BackwardCall[ArrayT], found: Extents) -> tuple[Step, ...]:
         )
         return kernel.Workspace(lse_2, delta, sums, turns)
 
-    def prepare(x: Any) -> tp.Program:
+    def prepare(x: Any, chip: tp.Chip | None) -> tp.Program:
         out, dout = third(x["out"]), third(x["dout"])
-        return kernel.bind_prepare(out, dout, x["lse"], space(x), x.get("dlse"))
+        return kernel.bind_prepare(out, dout, x["lse"], space(x), x.get("dlse"), chip=chip)
 
-    def gradients(x: Any) -> tp.Program:
+    def gradients(x: Any, chip: tp.Chip | None) -> tp.Program:
         q, k, v, dout, dk, dv = (third(x[name]) for name in ("q", "k", "v", "dout", "dk", "dv"))
         return kernel.bind(
             q, k, v, dout, dk, dv, space(x),
-            causal=call.causal, scale=call.scale, align=call.align,
+            causal=call.causal, scale=call.scale, align=call.align, chip=chip,
         )  # fmt: skip
 
-    def finish(x: Any) -> tp.Program:
-        return kernel.bind_finish(x["sums"], x["delta"], third(x["dq"]), found.scale)
+    def finish(x: Any, chip: tp.Chip | None) -> tp.Program:
+        return kernel.bind_finish(x["sums"], x["delta"], third(x["dq"]), found.scale, chip=chip)
 
     return (
         Step(

@@ -26,5 +26,5 @@ def attention_backward(
         space = Workspace.of(found, call.deterministic, np.zeros)
         arrays = given | {"dq": dq, "dk": dk, "dv": dv} | vars(space)
         for step in steps(call, found):
-            step.bind(arrays).run(seed=seed, progress=progress)
+            step.bind(arrays, None).run(seed=seed, progress=progress)
     return dq, dk, dv

@@ -24,7 +24,7 @@ def run(
     launches.run(
         operation,
         (key, settings),
-        lambda named: bind(named, config(operation, settings)),
+        lambda named, _: bind(named, config(operation, settings)),
         **given,
     )
 

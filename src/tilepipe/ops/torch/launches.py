@@ -29,11 +29,12 @@ _lock = threading.Lock()
 def run(
     operation: str,
     key: object,
-    bind: Callable[[Named], tp.Program],
+    bind: Callable[[Named, tp.Chip | None], tp.Program],
     **given: torch.Tensor | None,
 ) -> None:
-    """Runs the program that `bind` makes of tensors, by the names of the kernel's arguments, in the
-    current stream of their device. `key`: what it depends on beside them.
+    """Runs the program that `bind` makes of tensors, by the names of the kernel's arguments, and of
+    the chip that they are on (None: simulated), in the current stream of their device. `key`: what
+    it depends on beside them.
 
     Raises:
         BindError, UnavailableError: as the operation.
@@ -44,17 +45,17 @@ def run(
     if device.simulates(first):
         seed, progress = OPTIONS.get()
         arrays = {name: host_memory(x, f"{operation}: {name}") for name, x in tensors.items()}
-        program = bind(arrays)
+        program = bind(arrays, None)
         program.run(seed=seed, progress=announcing(operation, progress))
         return
     ordinal = first.get_device()
     whole = operation, key, tuple((name, facts(x)) for name, x in tensors.items())
     launcher = _launchers.get(whole)
     if launcher is None:
-        device.hopper(ordinal, operation)
+        chip = device.hopper(ordinal, operation)
         views = {name: TensorView(x) for name, x in tensors.items()}
         with device.context(ordinal):
-            launcher = bind(views).launcher()
+            launcher = bind(views, chip).launcher()
         with _lock:
             _launchers[whole] = launcher
             if len(_launchers) > LIMIT:
