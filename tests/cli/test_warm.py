@@ -11,7 +11,7 @@ import pytest
 
 import tilepipe as tp
 from tests.cli.copying import Call, report
-from tilepipe.cuda.nvrtc import compiler
+from tilepipe.cuda.nvrtc import cache, compiler
 from tilepipe.cuda.runtime import loading
 from tilepipe.ir.chip import H200
 
@@ -69,7 +69,7 @@ def test_a_list_in_a_pool_of_processes(tilepipe: Call, file: Path, folder: Path)
         ([], "name a kernel, or FILE.py:NAME, or a text with --list FILE"),
         (["-s", "m=4"], "-s m=4 is a setting of a kernel: name the kernel"),
         (["--list", "none.txt"], "cannot read none.txt: No such file or directory"),
-        (["--list", "bad.txt"], "bad.txt:2: No closing quotation"),
+        (["--list", "bad.txt"], "bad.txt:2: gemm 'm=4: No closing quotation"),
         (["gemm", "--workers", "0"], "--workers"),
     ],
 )
@@ -132,3 +132,46 @@ def test_without_a_cache_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEPIPE_CACHE_DIR", "off")
     with pytest.raises(tp.CompileError, match=r"the cache is off \(TILEPIPE_CACHE_DIR\)\. Compile"):
         loading.load(a_program().kernel, 0)
+
+
+def test_a_cache_that_cannot_be_written_is_said_at_once(
+    tilepipe: Call, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.write_text("a file")
+    code, _, error = tilepipe("warm", "gemm")
+    assert code == 2
+    assert f"cannot write to the cache {folder}: File exists" in " ".join(error.split())
+    folder.unlink()
+    folder.mkdir()
+    folder.chmod(0o777)
+    code, _, error = tilepipe("warm", "gemm")
+    assert code == 2
+    assert "not of this user alone" in " ".join(error.split())
+
+
+@pytest.mark.slow
+def test_what_the_cache_did_not_keep_is_an_error(
+    tilepipe: Call, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "write", lambda *given: None)  # as on a full disk
+    code, _, error = tilepipe("warm", "copying.py:small", "--workers", "1")
+    assert code == 2
+    assert "the cache did not keep it" in " ".join(error.split())
+
+
+@pytest.mark.slow
+def test_lines_that_cannot_be_read_cost_no_other(tilepipe: Call, file: Path) -> None:
+    Path("list.txt").write_text('"gemm m=1\ncopying.py:small early=true\ngemm m\n')
+    code, said, error = tilepipe("warm", "--list", "list.txt", "--workers", "1")
+    assert code == 2
+    assert "1 of 1 kernels compiled" in said
+    words = " ".join(error.split())
+    assert 'list.txt:1: "gemm m=1: No closing quotation' in words
+    assert "list.txt:3: gemm m: BindError: " in words
+
+
+def test_a_list_of_nothing(tilepipe: Call) -> None:
+    Path("list.txt").write_text("# later\n")
+    code, _, error = tilepipe("warm", "--list", "list.txt")
+    assert code == 2
+    assert "list.txt lists no kernel" in " ".join(error.split())

@@ -20,19 +20,25 @@ import tilepipe as tp
 from tilepipe import files
 from tilepipe.cli import completion
 from tilepipe.cli.common import Json, Settings, app, counting, err, out, print_json
-from tilepipe.errors import BindError
+from tilepipe.errors import BindError, CompileError
 from tilepipe.ir.chip import ARCHITECTURES
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A line of what is to be compiled: a kernel, or FILE.py:NAME, with its settings."""
+    """A line of what is to be compiled: a kernel, or FILE.py:NAME, with its settings.
+
+    Attributes:
+        place: "FILE:LINE: " of a list. error: why the line cannot be read, or "".
+    """
 
     what: str
     settings: tuple[str, ...] = ()
+    place: str = ""
+    error: str = ""
 
     def __str__(self) -> str:
-        return " ".join((self.what, *self.settings))
+        return self.place + " ".join((self.what, *self.settings))
 
 
 @dataclass(frozen=True)
@@ -94,12 +100,18 @@ def warm(
             "there is no cache to compile into: TILEPIPE_CACHE_DIR is off, or there is no home"
             " directory"
         )
+    if why := cache.refused(where):
+        raise BindError(f"cannot write to the cache {where}: {why}. TILEPIPE_CACHE_DIR names it")
     wanted = [] if what is None else [Wanted(what, tuple(settings or ()))]
     if what is None and settings:
         raise BindError(f"-s {settings[0]} is a setting of a kernel: name the kernel")
     wanted += [] if listed is None else _lines(listed)
     if not wanted:
-        raise BindError("name a kernel, or FILE.py:NAME, or a text with --list FILE")
+        raise BindError(
+            "name a kernel, or FILE.py:NAME, or a text with --list FILE"
+            if listed is None
+            else f"{listed} lists no kernel: a line for each, KERNEL NAME=VALUE ..."
+        )
     count = min(workers or os.cpu_count() or 1, len(wanted))
     done = []
     started = time.perf_counter()
@@ -145,9 +157,10 @@ def _lines(path: Path) -> list[Wanted]:
         try:
             words = shlex.split(line, comments=True)
         except ValueError as error:
-            raise BindError(f"{path}:{number}: {error}") from None
+            found.append(Wanted(line, place=f"{path}:{number}: ", error=str(error)))
+            continue
         if words:
-            found.append(Wanted(words[0], tuple(words[1:])))
+            found.append(Wanted(words[0], tuple(words[1:]), f"{path}:{number}: "))
     return found
 
 
@@ -167,12 +180,14 @@ def _compile(wanted: Wanted, arch: str | None) -> Warmed:
 
     started, compiled, programs = time.perf_counter(), 0, 0
     try:
-        for program, target in _programs(wanted, arch):
+        for program, target in () if wanted.error else _programs(wanted, arch):
             programs += 1
             if not is_cached(program.kernel, target):
                 program.compile(target)
                 compiled += 1
-        error = ""
+                if not is_cached(program.kernel, target):
+                    raise CompileError("compiled, but the cache did not keep it: is the disk full?")
+        error = wanted.error
     except tp.TilepipeError as found:
         error = f"{type(found).__name__}: {found}"
     return Warmed(str(wanted), programs, compiled, time.perf_counter() - started, error)

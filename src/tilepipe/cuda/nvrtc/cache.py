@@ -16,6 +16,7 @@ import contextlib
 import hashlib
 import os
 import stat
+import tempfile
 import time
 from pathlib import Path
 
@@ -94,6 +95,20 @@ def write(name: str, log: str, cubin: bytes) -> None:
         if written is None or _written[where] > MAX_BYTES * _TRIM_EVERY:
             _written[where] = 0
             _trim(where)
+
+
+def refused(where: Path) -> str:
+    """Why no entry can be written to a directory, which is made where it is not there; "" where one
+    can.
+    """
+    try:
+        where.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not _private(where):
+            return "it is not of this user alone: other users can write to it, or own it"
+        with tempfile.TemporaryFile(dir=where):
+            return ""
+    except OSError as error:
+        return error.strerror or str(error)
 
 
 def _digest(name: str, body: bytes) -> bytes:
