@@ -56,18 +56,21 @@ def passages(
 def _of_agents(
     kernel: Kernel, warps: Iterable[WarpStamps]
 ) -> Iterator[tuple[Who, WarpStamps, Stamp]]:
-    """Of the warps of a warpgroup, each point is taken from the first that passes it: they pass
-    most of them together.
+    """Of the warps of a warpgroup, each point is taken from one warp all the time, the
+    lowest-numbered that has stamps of it. The earliest of all warps would be wrong for waits: only
+    warps that a wait blocks have stamps of it, so that the third stamp of one warp need not be of
+    the same turn of a loop as the third of another, and a begin and an end of two warps make no
+    wait.
     """
     agents: dict[Who, list[WarpStamps]] = {}
     for w in warps:
         role = _role(kernel, w.warp)
         agents.setdefault(Who(w.cta, role.name, _part(role, w.warp)), []).append(w)
     for who, mine in agents.items():
-        first: dict[int, int] = {}
+        taken: dict[int, int] = {}  # from which warp
         for w in sorted(mine, key=lambda w: w.warp):
             for stamp in w.stamps:
-                if first.setdefault(stamp.point, w.warp) == w.warp:
+                if taken.setdefault(stamp.point, w.warp) == w.warp:
                     yield who, w, stamp
 
 
