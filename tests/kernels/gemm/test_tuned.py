@@ -88,6 +88,35 @@ def test_another_machine_s_entries_are_taken_over(file: Path, tmp_path: Path) ->
         tuned.merge(other)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "H200: m=-1 n=64 k=64",
+        "H200: k=64 m=66 n=64",
+        "H200: m=66 n=64",
+        "H200: m=66 n=64 k=64 depth=2",
+        "m=66 n=64 k=64",
+        "\x1b[31mH200: m=66 n=64 k=64",
+    ],
+)
+def test_an_entry_of_another_name_is_ignored(name: str, file: Path, tmp_path: Path) -> None:
+    other = tmp_path / "theirs.json"
+    other.write_text(json.dumps({name: {"config": {"stages": 3}}}))
+    taken, _, (problem,) = tuned.merge(other)
+    assert taken == 0
+    assert "is ignored: an entry is named as 'H200: m=4096 n=4096 k=4096'" in problem
+    assert problem.isprintable()
+
+
+def test_an_entry_that_stands_there_twice_is_ignored(file: Path, tmp_path: Path) -> None:
+    other = tmp_path / "theirs.json"
+    one = '"H200: m=8 n=8 k=8": {"config": {"stages": %d}}'
+    other.write_text(f"{{{one % 3},\n{one % 4}}}")
+    taken, _, (problem,) = tuned.merge(other)
+    assert taken == 0
+    assert problem.endswith("'H200: m=8 n=8 k=8' is ignored: it stands there more than once")
+
+
 def test_an_entry_says_what_is_not_the_default() -> None:
     problem = Problem(8, 16, 24, batch=2, dtype=tp.float16, b_order="col")
     assert tuned.entry(problem, tp.H200) == "H200: m=8 n=16 k=24 batch=2 dtype=float16 b_order=col"

@@ -18,6 +18,7 @@ from __future__ import annotations
 import functools
 import os
 import warnings
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -206,9 +207,16 @@ def _current() -> Tuned:
 def _read(path: Path) -> Tuned:
     import json  # here and below: `import tilepipe` reads no file and pays for none
 
+    twice: set[str] = set()
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        counts = Counter(name for name, _ in pairs)
+        twice.update(name for name, count in counts.items() if count > 1)
+        return dict(pairs)
+
     try:
         text = files.read(path).decode()
-        raw = json.loads(text)
+        raw = json.loads(text, object_pairs_hook=once)
     except OSError as error:
         return Tuned(problems=[f"{path}: {error.strerror}"], broken=True)
     except UnicodeDecodeError:
@@ -226,13 +234,35 @@ def _read(path: Path) -> Tuned:
     configs, problems = {}, []
     for name, value in raw.items():
         try:
+            if name in twice:
+                raise tp.BindError("it stands there more than once")
+            _check_name(name)
             configs[name] = _config(value)
         except tp.BindError as error:
             at = text.find(json.dumps(name, ensure_ascii=False))
             problems.append(
-                f"{path}:{text.count(chr(10), 0, max(at, 0)) + 1}: '{name}' is ignored: {error}"
+                f"{path}:{text.count(chr(10), 0, max(at, 0)) + 1}: {name!r} is ignored: {error}"
             )
     return Tuned(raw, configs, problems)
+
+
+def _check_name(name: str) -> None:
+    """Raises BindError unless `entry` could have made the name."""
+    chip, _, rest = name.partition(": ")
+    words = [word.partition("=") for word in rest.split(" ")]
+    order = [f.name for f in fields(Problem)]
+    named = [word for word, _, _ in words]
+    known = [word for word in order if word in named]
+    extents = {word: value for word, _, value in words if word in ("m", "n", "k", "batch")}
+    right = (
+        name.isprintable()
+        and chip != ""
+        and named == known
+        and {"m", "n", "k"} <= extents.keys()
+        and all(value.isascii() and value.isdigit() and int(value) for value in extents.values())
+    )
+    if not right:
+        raise tp.BindError("an entry is named as 'H200: m=4096 n=4096 k=4096', extents first")
 
 
 def _config(value: Any) -> GemmConfig:
