@@ -29,6 +29,17 @@ def test_choices_are_ranked_by_predicted_time(tilepipe: Call) -> None:
     _, out, _ = tilepipe(*asked)
     assert out.index("bn=64 stages=4") < out.index("bn=128 stages=2")
     assert "shared memory" in out
+    assert "gemm, simulated for H200 at costs measured on H200; nothing is" in " ".join(out.split())
+
+
+def test_the_ranking_says_whose_costs_the_times_are_made_of(tilepipe: Call) -> None:
+    """A B200 is simulated, and the costs are an H200's."""
+    asked = ["tune", "gemm", "--simulate", "-s", "arch=sm100", "-s", "bn=64,128"]
+    asked += ["-s", "m=128", "-s", "n=128", "-s", "k=128"]
+    _, out, _ = tilepipe(*asked)
+    assert "simulated for B200 at costs measured on H200;" in " ".join(out.split())
+    found = report(tilepipe(*asked, "--json"))
+    assert (found["chip"], found["costs_of"]) == ("B200", "H200")
 
 
 def test_what_cannot_be_ranked(tilepipe: Call) -> None:

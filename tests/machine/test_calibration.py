@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from importlib.resources import files
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from tests.timeline.kernels import COPY, LATENCY, copying
-from tilepipe.ir.chip import B200, H200, Chip
+from tilepipe.ir.chip import H200, Chip
+from tilepipe.machine import calibration
 from tilepipe.machine.calibration import Costs, Demand, costs
 from tilepipe.registry.catalog import find
 
@@ -47,17 +48,32 @@ def test_element_wise_operations_are_counted_in_loops() -> None:
     assert 3.0 <= demand.plain * sms * 1e6 / weights < 8.0
 
 
-@pytest.mark.parametrize("name", ["H100", "H200", "B200"])
-def test_every_chip_has_costs(name: str) -> None:
-    file = files("tilepipe.machine") / "chips" / f"{name}.json"
-    found = json.loads(file.read_text(encoding="utf-8"))
-    assert (found["chip"], bool(found["from"])) == (name, True)
-    assert costs(Chip(f"NVIDIA {name}")) == Costs(**found["costs"])
+def test_each_file_is_of_a_chip_that_was_measured() -> None:
+    for file in calibration.FOLDER.iterdir():
+        found = json.loads(file.read_text(encoding="utf-8"))
+        assert f"{found['chip']}.json" == file.name
+        assert found["from"].startswith("fitted to ")
+        assert f"measured on an {found['chip']}" in found["from"]
 
 
-def test_the_costs_of_an_unknown_chip_are_those_of_an_h200() -> None:
-    assert costs(Chip("another")) == costs(H200)
-    assert costs(B200).launch_us > 0
+@pytest.mark.parametrize(
+    ("name", "measured"),
+    [
+        ("H200", "H200"), ("NVIDIA H200", "H200"), ("NVIDIA H200-SXM", "H200"),
+        ("NVIDIA X1 80GB", "X1"), ("X1", "X1"),
+        ("NVIDIA H100", "H200"), ("B200", "H200"), ("NVIDIA GH200 480GB", "H200"), ("X12", "H200"),
+    ],
+)  # fmt: skip
+def test_a_chip_has_its_own_costs_or_those_of_an_h200(
+    name: str, measured: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = {"H200": Costs(1.0, 1.0, 1.0, 1.0, 1.0), "X1": Costs(2.0, 3.0, 4.0, 5.0, 6.0)}
+    for chip, its in known.items():
+        text = json.dumps({"chip": chip, "costs": asdict(its)})
+        (tmp_path / f"{chip}.json").write_text(text, encoding="utf-8")
+    monkeypatch.setattr(calibration, "FOLDER", tmp_path)
+    assert calibration.measured_chip(Chip(name)) == measured
+    assert costs(Chip(name)) == known[measured]
 
 
 def test_measured_kernels_are_predicted_within_a_tenth_in_the_median() -> None:

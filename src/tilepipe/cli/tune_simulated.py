@@ -10,6 +10,8 @@ from rich.table import Table
 
 from tilepipe.cli.common import out, print_json, stepping
 from tilepipe.errors import BindError, TilepipeError
+from tilepipe.ir.chip import H200
+from tilepipe.machine.calibration import measured_chip
 
 if TYPE_CHECKING:
     from tilepipe.registry.spec import KernelSpec
@@ -32,13 +34,15 @@ def rank_simulated(spec: KernelSpec, settings: Sequence[str], limit: int, as_jso
         raise BindError(f"these are {len(choices)} choices, and --limit is {limit}: give fewer")
     found: list[tuple[float, str, dict[str, Any]]] = []
     refused: list[tuple[str, str]] = []
+    chip = H200
     with stepping("simulating", len(choices), as_json) as step:
         for words in choices:
             name = " ".join(words)
             step(name)
             try:
                 config, _ = spec.configure(spec.parse(list(words)), None)
-                us = spec.make(config, 0).program.run().predicted_us
+                program = spec.make(config, 0).program
+                us, chip = program.run().predicted_us, program.launch_args.chip
                 found.append((us, name, dict(config)))
             except TilepipeError as error:
                 refused.append((name, str(error).splitlines()[0]))
@@ -47,11 +51,21 @@ def rank_simulated(spec: KernelSpec, settings: Sequence[str], limit: int, as_jso
     found.sort(key=lambda x: x[0])
     if as_json:
         trials = [{"config": config, "predicted_us": us} for us, _, config in found]
-        print_json({"kernel": spec.name, "trials": trials, "refused": [x for x, _ in refused]})
+        print_json(
+            {
+                "kernel": spec.name,
+                "chip": chip.name,
+                "costs_of": measured_chip(chip),
+                "trials": trials,
+                "refused": [x for x, _ in refused],
+            }
+        )
         return
-    table = Table(
-        "predicted, µs", "settings", title=f"{spec.name}, simulated; nothing is remembered"
+    title = (
+        f"{spec.name}, simulated for {chip.name} at costs measured on {measured_chip(chip)};"
+        " nothing is remembered"
     )
+    table = Table("predicted, µs", "settings", title=title)
     for us, name, _ in found:
         table.add_row(f"{us:.2f}", name)
     out.print(table, soft_wrap=False)

@@ -2,17 +2,23 @@
 
 The pipeline of copies and MMAs that the simulator follows, and arithmetic in registers, which its
 clock does not count, take turns; memory works meanwhile. What each costs on a chip is fitted to
-measured times (`benchmarks/cost_model`), and kept in a file for each chip, `chips/NAME.json`.
+measured times (`benchmarks/cost_model`), and kept in a file for each chip that was measured,
+`chips/NAME.json`. So far that is the H200 alone: other chips are taken to cost what it costs.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 
 from tilepipe.ir.chip import Chip
+
+FOLDER: Traversable = files("tilepipe.machine") / "chips"
+DEFAULT = "H200"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +62,24 @@ class Costs:
 
 
 def costs(chip: Chip) -> Costs:
-    """Those of a chip; of one without a file, those of the H200."""
-    known = [name for name in ("H200", "H100", "B200") if name in chip.name]
-    return _read(known[0] if known else "H200")
+    """Those of a chip; of one that was not measured, those of the H200."""
+    return _measured(FOLDER)[measured_chip(chip)]
+
+
+def measured_chip(chip: Chip) -> str:
+    """The name of the chip whose costs are taken for `chip`: its own if it was measured, else the
+    H200. An "NVIDIA H200 NVL" is an H200, a GH200 is none.
+    """
+    words = re.split(r"\W+", chip.name)
+    return next((name for name in _measured(FOLDER) if name in words), DEFAULT)
 
 
 @cache
-def _read(name: str) -> Costs:
-    file = files("tilepipe.machine") / "chips" / f"{name}.json"
-    return Costs(**json.loads(file.read_text(encoding="utf-8"))["costs"])
+def _measured(folder: Traversable) -> dict[str, Costs]:
+    """The costs of each chip that was measured, by name."""
+    found = {}
+    for file in folder.iterdir():
+        if file.name.endswith(".json"):
+            read = json.loads(file.read_text(encoding="utf-8"))
+            found[str(read["chip"])] = Costs(**read["costs"])
+    return found

@@ -71,7 +71,10 @@ class Run:
     @property
     def predicted_us(self) -> float:
         """The time that the launch is likely to take on its chip: what the simulator says, and
-        arithmetic in registers, at costs that are fitted to measured times (`machine.calibration`).
+        arithmetic in registers, at costs that are fitted to times measured on an H200.
+
+        For an H100, a B200 or another chip, what depends on its clock, its SMs and its memory is
+        its own, and the costs are those of the H200: nobody has measured how far off they are.
         """
         return costs(self._chip).predicted_us(self.demand)
 
