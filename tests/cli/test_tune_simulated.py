@@ -47,8 +47,28 @@ def test_what_cannot_be_ranked(tilepipe: Call) -> None:
         (SHAPE, "tune --simulate ranks choices of tiles: give some of them several values"),
         (["-s", "bn=64,128", "--limit", "1"], "these are 2 choices, and --limit is 1"),
         (["-s", "stages=50,60"], "none of these can be made: stages=50"),
-        (["-s", "bn=64,128", "--list"], "--simulate remembers nothing"),
     ]:
         code, _, err = tilepipe("tune", "gemm", "--simulate", *args)
         assert code == 2
         assert message in " ".join(err.split())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--list"],
+        ["--forget"],
+        ["--merge", "other.json"],
+        ["--chip", "H100"],
+        ["--regime", "burst"],
+        ["--seed", "0"],
+        ["--seed", "3", "--list"],
+    ],
+    ids=" ".join,
+)
+def test_options_that_would_be_ignored_are_refused(options: list[str], tilepipe: Call) -> None:
+    code, _, err = tilepipe("tune", "gemm", "--simulate", *SHAPE, "-s", "bn=64,128", *options)
+    assert code == 2
+    names = ", ".join(x for x in options if x.startswith("--"))
+    expected = "--simulate predicts times without a GPU and remembers nothing: leave out "
+    assert " ".join(err.split()).endswith(expected + names)

@@ -18,11 +18,13 @@ from tilepipe.kernels.gemm import tuned
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.heuristics import Problem
 
+OF_SIMULATE = {"kernel", "settings", "limit", "simulate", "as_json"}  # what it heeds
 DataSeed = Annotated[int, typer.Option(help="Seed of the data.", min=0)]
 
 
 @app.command()
 def tune(
+    context: typer.Context,
     kernel: Kernel = "gemm",
     settings: Settings = None,
     limit: Annotated[
@@ -73,10 +75,7 @@ def tune(
     if simulate:
         from tilepipe.cli.tune_simulated import rank_simulated
 
-        if listing or forget or chip_name is not None:
-            raise BindError(
-                "--simulate remembers nothing: it goes without --list, --forget, --chip"
-            )
+        _refuse_others(context)
         rank_simulated(spec, settings or [], limit, as_json)
         return
     searched = [name for name, x in KERNELS.items() if isinstance(x, GemmSpec) and x.searched]
@@ -128,6 +127,23 @@ def tune(
         raise BindError("tune needs the shape: -s m=M -s n=N -s k=K")
     chip = measuring(spec, given)
     _tune(problem, chip, limit, regime, seed, as_json)
+
+
+def _refuse_others(context: typer.Context) -> None:
+    """Raises a BindError if the command line has an option that --simulate would ignore."""
+    sources = {x: context.get_parameter_source(str(x.name)) for x in context.command.params}
+    given = [
+        option.opts[0]
+        for option, source in sources.items()
+        if option.name not in OF_SIMULATE
+        and source is not None
+        and source.name == "COMMANDLINE"  # by name: newer versions of typer have a copy of click
+    ]
+    if given:
+        raise BindError(
+            "--simulate predicts times without a GPU and remembers nothing: leave out"
+            f" {', '.join(given)}"
+        )
 
 
 def _tune(
