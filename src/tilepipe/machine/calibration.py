@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
@@ -63,7 +62,7 @@ class Costs:
 
 def costs(chip: Chip) -> Costs:
     """Those of a chip; of one that was not measured, those of the H200."""
-    return _measured(FOLDER)[measured_chip(chip)]
+    return _measured()[measured_chip(chip)]
 
 
 def measured_chip(chip: Chip) -> str:
@@ -71,14 +70,13 @@ def measured_chip(chip: Chip) -> str:
     H200. An "NVIDIA H200 NVL" is an H200, a GH200 is none.
     """
     words = re.split(r"\W+", chip.name)
-    return next((name for name in _measured(FOLDER) if name in words), DEFAULT)
+    return next((name for name in _measured() if name in words), DEFAULT)
 
 
-@cache
-def _measured(folder: Traversable) -> dict[str, Costs]:
+def _measured() -> dict[str, Costs]:
     """The costs of each chip that was measured, by name."""
     found = {}
-    for file in folder.iterdir():
+    for file in FOLDER.iterdir():
         if file.name.endswith(".json"):
             read = json.loads(file.read_text(encoding="utf-8"))
             found[str(read["chip"])] = Costs(**read["costs"])
