@@ -435,3 +435,36 @@ def test_groups_of_one_size_are_refused_in_the_name_that_was_called(
     with pytest.raises(tp.BindError, match=re.escape(f"grouped_matmul{words}")) as caught:
         grouped_matmul(**(given | change))
     assert " matmul" not in f" {caught.value}"
+
+
+def test_groups_of_one_size_keep_what_an_error_is() -> None:
+    """Its type and where it was raised, also of PyTorch's tensors, under a mode and out= beside a
+    gradient.
+    """
+    torch = pytest.importorskip("torch")
+    given = [torch.zeros(2, 16, k).half() for k in (32, 16)]
+    words = re.escape("grouped_matmul: a is 2×16×32 and b is 2×16×16; 32 columns against 16 rows")
+    with pytest.raises(tp.BindError, match=words) as caught:
+        grouped_matmul(*given)
+    assert str(caught.traceback[-1].path).endswith("shapes.py")
+    with torch.overrides.BaseTorchFunctionMode(), pytest.raises(tp.BindError, match=words):
+        grouped_matmul(*given)
+    a, b = torch.zeros(2, 16, 16).half(), given[1].requires_grad_()
+    for left, right in ((a, b), (b, a)):
+        with pytest.raises(tp.BindError, match=r"^grouped_matmul: out= has no gradient"):
+            grouped_matmul(left, right, out=torch.zeros(2, 16, 16).half())
+    with pytest.raises(tp.BindError, match=r"^grouped_matmul: seed and progress belong"):
+        grouped_matmul(a.to("meta"), a.to("meta"), seed=1)
+
+
+def test_groups_of_one_size_on_another_gpu_than_hopper(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    from tilepipe.ops.torch import device
+
+    monkeypatch.setattr(device, "simulates", lambda x: False)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda ordinal: (8, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda ordinal: "an A100")
+    a = torch.zeros(2, 16, 16).half()
+    for op, name in ((grouped_matmul, "grouped_matmul"), (tp.ops.matmul, "matmul")):
+        with pytest.raises(tp.UnavailableError, match=f"^{name} needs a Hopper GPU"):
+            op(a, a)

@@ -5,14 +5,15 @@ the simulator for NumPy arrays and for tensors on the CPU.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Generic
+from typing import ClassVar, Generic
 
 import numpy as np
 
 from tilepipe.errors import BindError
 from tilepipe.host_arguments import require_int
 from tilepipe.ops.calls import ArrayT, Progress, Setting, Settings, gpu_module
-from tilepipe.ops.matmul.public import matmul
+from tilepipe.ops.matmul.call import MatmulCall
+from tilepipe.ops.matmul.public import multiplied
 
 NAME = "grouped_matmul"
 
@@ -32,6 +33,13 @@ class GroupedCall(Generic[ArrayT]):
     out: ArrayT | None
     out_dtype: object
     settings: Settings
+
+
+@dataclass
+class BatchCall(MatmulCall[ArrayT]):
+    """Products of a matrix for each group, groups of one size each, as a product of batches."""
+
+    operation: ClassVar[str] = NAME
 
 
 def grouped_matmul(
@@ -125,13 +133,8 @@ def grouped_matmul(
         from tilepipe.ops.grouped.call import check_batches
 
         check_batches(a, b, ends, (scale_a, scale_b), items)
-        configuration: dict[str, Any] = dict(settings)
-        try:
-            product: ArrayT = matmul(
-                a, b, out=out, out_dtype=out_dtype, seed=seed, progress=progress, **configuration
-            )
-        except BindError as error:
-            raise BindError(str(error).replace("matmul", NAME, 1)) from None
+        alike = BatchCall(a, b, out, None, None, None, 1.0, None, out_dtype, None, items)
+        product: ArrayT = multiplied(alike, seed, progress)
         return product
     if ends is None:
         raise BindError(

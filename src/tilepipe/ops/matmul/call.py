@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Generic
+from typing import ClassVar, Generic
 
 from tilepipe.errors import BindError
 from tilepipe.ir import dtypes
@@ -37,8 +37,14 @@ FLOAT32_MAX = (2 - 2.0**-23) * 2.0**127
 
 @dataclass
 class MatmulCall(Generic[ArrayT]):
-    """activation(alpha · (a @ b) + beta · source + bias); `ops.matmul` says what each may be."""
+    """activation(alpha · (a @ b) + beta · source + bias); `ops.matmul` says what each may be.
 
+    Attributes:
+        operation: the name of the operation that was called, in which its mistakes are told: one
+            that is a product of matrices has a class of its own.
+    """
+
+    operation: ClassVar[str] = NAME
     a: ArrayT
     b: ArrayT
     out: ArrayT | None
@@ -69,40 +75,41 @@ def checked(call: MatmulCall[ArrayT], a_strides: Shape) -> tuple[Product, DType]
         BindError: as `ops.matmul`.
     """
     inputs = array_dtype(call.a)
-    _check_inputs(inputs, array_dtype(call.b), call.precision)
+    name = call.operation
+    _check_inputs(name, inputs, array_dtype(call.b), call.precision)
     check_epilogue(call)
-    check_settings(NAME, MatmulCall, call.settings, SETTINGS)
-    shapes = product(tuple(call.a.shape), tuple(call.b.shape), a_strides)
-    out = result_dtype(NAME, call.out, call.out_dtype, inputs)
-    check_shape(NAME, "out", call.out, shapes.result)
+    check_settings(name, MatmulCall, call.settings, SETTINGS)
+    shapes = product(name, tuple(call.a.shape), tuple(call.b.shape), a_strides)
+    out = result_dtype(name, call.out, call.out_dtype, inputs)
+    check_shape(name, "out", call.out, shapes.result)
     _check_addends(call, shapes, inputs, out)
     return shapes, out
 
 
-def _check_inputs(a: DType, b: DType, precision: object) -> None:
+def _check_inputs(name: str, a: DType, b: DType, precision: object) -> None:
     """Raises BindError unless a and b may be multiplied: both bfloat16, both float16, or both
     float32 in tf32.
     """
     if not isinstance(precision, str | None) or precision not in (None, "tf32"):
-        raise BindError(f'matmul: precision is None or "tf32", got {precision!r}')
+        raise BindError(f'{name}: precision is None or "tf32", got {precision!r}')
     if a is not b:
         raise BindError(
-            f"matmul: a is {a} and b is {b}; convert one with .astype() (NumPy) or .to() (PyTorch)"
+            f"{name}: a is {a} and b is {b}; convert one with .astype() (NumPy) or .to() (PyTorch)"
         )
     if a is dtypes.float32:
         if precision is None:
             raise BindError(
-                "matmul of float32 would run on tensor cores in tf32, with 10 bits of mantissa,"
+                f"{name} of float32 would run on tensor cores in tf32, with 10 bits of mantissa,"
                 " and is not done unasked;"
                 ' pass precision="tf32", or convert to bfloat16 or float16 yourself'
             )
     elif a not in INPUTS:
         raise BindError(
-            f"matmul takes {', '.join(t.name for t in INPUTS)}, and float32 with"
+            f"{name} takes {', '.join(t.name for t in INPUTS)}, and float32 with"
             f' precision="tf32"; got {a}'
         )
     elif precision is not None:
-        raise BindError(f'matmul: precision="tf32" is for float32 operands; a and b are {a}')
+        raise BindError(f'{name}: precision="tf32" is for float32 operands; a and b are {a}')
 
 
 def check_epilogue(call: MatmulCall[ArrayT]) -> None:

@@ -225,7 +225,7 @@ class Recorded(torch.autograd.Function):  # type: ignore[misc]
         given: MatmulCall[torch.Tensor],
     ) -> torch.Tensor:
         """Multiplies, without an activation. `given`: the call, whose other arguments count."""
-        call = MatmulCall(
+        call = type(given)(
             a,
             b,
             None,
@@ -265,7 +265,8 @@ def _recorded(call: Call) -> torch.Tensor:
     """
     _refuse_out(call)
     check_epilogue(call)
-    shapes = product(tuple(call.a.shape), tuple(call.b.shape), tuple(call.a.stride()))
+    a_shape, b_shape = tuple(call.a.shape), tuple(call.b.shape)
+    shapes = product(call.operation, a_shape, b_shape, tuple(call.a.stride()))
     bias, source = call.bias, call.source
     row_bias = isinstance(bias, torch.Tensor) and bias.dim() == 2
     if source is not None or row_bias:
@@ -313,6 +314,6 @@ def _dispatched(call: Call) -> torch.Tensor:
 def _refuse_out(call: Call) -> None:
     if call.out is not None:
         raise BindError(
-            "matmul: out= has no gradient, and an operand requires one; leave out= away, or call it"
-            " under torch.no_grad()"
+            f"{call.operation}: out= has no gradient, and an operand requires one; leave out= away,"
+            " or call it under torch.no_grad()"
         )

@@ -14,7 +14,7 @@ from tilepipe.kernels.gemm import heuristics, sm90 as gemm
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.ops.arrays import tma_order
 from tilepipe.ops.matmul import simulated
-from tilepipe.ops.matmul.call import NAME, MatmulCall, checked, config, without_early
+from tilepipe.ops.matmul.call import MatmulCall, checked, config, without_early
 from tilepipe.ops.matmul.shapes import Product
 from tilepipe.ops.torch import products
 from tilepipe.ops.torch.plan_cache import MISALIGNED, PlanCache, facts
@@ -33,7 +33,7 @@ def checked_tensors(call: Call) -> tuple[Product, DType]:
         BindError: as `ops.matmul`.
     """
     named = {"a": call.a, "b": call.b, "out": call.out, "bias": call.bias, "source": call.source}
-    check_tensors(NAME, named, optional=3)
+    check_tensors(call.operation, named, optional=3)
     return checked(call, tuple(call.a.stride()))
 
 
@@ -87,7 +87,7 @@ def _prepare(call: Call) -> ProductPlan:
         Operand(("source",), source, lambda x: shapes.like_output(x, expand)),
     ]
     return products.prepare(
-        NAME,
+        call.operation,
         operands,
         call.out,
         shapes.result,
@@ -169,7 +169,7 @@ def _simulate(call: Call) -> torch.Tensor | None:
     if not is_simulated(call.a):
         return None
     checked_tensors(call)
-    found: torch.Tensor = simulate(NAME, call, simulated.matmul)
+    found: torch.Tensor = simulate(call.operation, call, simulated.matmul)
     return found
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from tilepipe.host_arguments import plain
 from tilepipe.ops.calls import ArrayT, Progress, Setting, gpu_module
 from tilepipe.ops.matmul import simulated
-from tilepipe.ops.matmul.call import NAME, MatmulCall
+from tilepipe.ops.matmul.call import MatmulCall
 
 
 def matmul(
@@ -83,9 +83,17 @@ def matmul(
         precision,
         tuple(sorted(settings.items())) if settings else (),
     )
+    result: ArrayT = multiplied(call, seed, progress)
+    return result
+
+
+def multiplied(call: MatmulCall[ArrayT], seed: int, progress: Progress | None) -> ArrayT:
+    """The result of a call, of `ops.matmul` or of another operation that is such a product."""
+    a, b = call.a, call.b
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
         return simulated.matmul(call, seed, progress)
-    tensors = gpu_module("tilepipe.ops.matmul.gpu", NAME, seed, progress, "ab", a, b)
+    where = "tilepipe.ops.matmul.gpu"
+    tensors = gpu_module(where, call.operation, seed, progress, "ab", a, b)
     if seed or progress is not None:
         return tensors.with_options(tensors.matmul, call, seed, progress)
     result: ArrayT = tensors.matmul(call)

@@ -86,12 +86,13 @@ def _batched(x: ArrayT, shape: Shape, count: int, expand: Expand[ArrayT]) -> Arr
     return full if len(shape) == 3 else full.reshape((count, *shape[-2:]))
 
 
-def product(a: Shape, b: Shape, a_strides: Shape) -> Product:
+def product(operation: str, a: Shape, b: Shape, a_strides: Shape) -> Product:
     """The product of arrays of shapes `a` and `b`, by the rules of NumPy's and PyTorch's matmul:
     1-D operands are a row and a column that the result does not have; the dimensions before the
     last two are broadcast.
 
     Args:
+        operation: its name, for messages.
         a_strides: of a, in any unit; rows of a batch that lie one after another become rows of one
             matrix.
 
@@ -100,16 +101,16 @@ def product(a: Shape, b: Shape, a_strides: Shape) -> Product:
     """
     if not a or not b:
         raise BindError(
-            f"matmul multiplies arrays of at least 1 dimension; a has shape {_show(a)} and b"
+            f"{operation} multiplies arrays of at least 1 dimension; a has shape {_show(a)} and b"
             f" {_show(b)}"
         )
     m, k = (1, a[0]) if len(a) == 1 else a[-2:]
     kb, n = (b[0], 1) if len(b) == 1 else b[-2:]
     if k != kb:
         raise BindError(
-            f"matmul: a is {_show(a)} and b is {_show(b)}; {k} columns against {kb} rows"
+            f"{operation}: a is {_show(a)} and b is {_show(b)}; {k} columns against {kb} rows"
         )
-    batch = _broadcast(a, b)
+    batch = _broadcast(operation, a, b)
     count = prod(batch)
     one_a, one_b = (all(extent == 1 for extent in x[:-2]) for x in (a, b))
     fold = one_b and len(batch) > 0 and _one_after_another(a, a_strides)
@@ -117,14 +118,14 @@ def product(a: Shape, b: Shape, a_strides: Shape) -> Product:
     return Product(result, m, n, k, batch, count, one_a, one_b, fold)
 
 
-def _broadcast(a: Shape, b: Shape) -> Shape:
+def _broadcast(operation: str, a: Shape, b: Shape) -> Shape:
     left, right = a[:-2], b[:-2]
     rank = max(len(left), len(right))
     left, right = (1,) * (rank - len(left)) + tuple(left), (1,) * (rank - len(right)) + tuple(right)
     for x, y in zip(left, right, strict=True):
         if x != y and x != 1 and y != 1:
             raise BindError(
-                f"matmul: the batches {_show(a[:-2])} of a {_show(a)} and {_show(b[:-2])} of b"
+                f"{operation}: the batches {_show(a[:-2])} of a {_show(a)} and {_show(b[:-2])} of b"
                 f" {_show(b)} do not broadcast"
             )
     return tuple(y if x == 1 else x for x, y in zip(left, right, strict=True))

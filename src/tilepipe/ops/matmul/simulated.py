@@ -10,13 +10,13 @@ from tilepipe.kernels.gemm import sm90 as gemm
 from tilepipe.kernels.gemm.reference import activated
 from tilepipe.ops.arrays import acceptable, padded, require_arrays, stored
 from tilepipe.ops.calls import Array, Progress
-from tilepipe.ops.matmul.call import NAME, MatmulCall, checked, config
+from tilepipe.ops.matmul.call import MatmulCall, checked, config
 from tilepipe.ops.matmul.shapes import Product
 
 
 def matmul(call: MatmulCall[Array], seed: int, progress: Progress | None) -> Array:
     """`ops.matmul` of NumPy arrays, with all its options."""
-    require_arrays(NAME, "a and b", out=call.out, source=call.source, bias=call.bias)
+    require_arrays(call.operation, "a and b", out=call.out, source=call.source, bias=call.bias)
     shapes, dtype = checked(call, call.a.strides)
     cfg = config(call.settings, call.activation, array_dtype(call.a))
     c = padded(shapes.output, dtype)
