@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,13 +15,12 @@ from tilepipe.host_arguments import (
     plain_int,
     require_bool,
     require_function,
-    require_int,
     shown,
 )
 from tilepipe.ir import printer
-from tilepipe.ir.def_use import tensor_uses
-from tilepipe.ir.program import Kernel, Launch, TensorArg
+from tilepipe.ir.program import Kernel, Launch
 from tilepipe.program.arguments import check_zeros
+from tilepipe.program.counters import Moved, as_bound, remembered
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,10 +59,8 @@ class Program:
     kernel: Kernel
     launch_args: Launch
     grid_function: GridFunction | None = field(default=None, repr=False)
-    _moved: dict[str, tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = field(
-        default_factory=dict, init=False, repr=False
-    )
-    # each copy has its own
+    # each copy has its own of both
+    _moved: Moved = field(default_factory=dict, init=False, repr=False)
     _bounds: dict[tuple[bool, bool], BoundLaunch] = field(
         default_factory=dict, init=False, repr=False
     )
@@ -100,8 +96,7 @@ class Program:
         require_function(progress, "progress=")
         require_function(on_event, "on_event=")
         check_zeros(self.launch_args)
-        before = {name: array.copy() for name, array in self._counters().items()}
-        try:
+        with remembered(self.launch_args, self._moved):
             return sim.run(
                 self.launch_args,
                 seed=seed,
@@ -110,15 +105,6 @@ class Program:
                 on_event=on_event,
                 timeline=timeline,
             )
-        finally:
-            for name, array in self._counters().items():
-                known = self._moved.get(name)
-                first = (
-                    known[0]
-                    if known is not None and _same_bytes(before[name], known[1])
-                    else before[name]
-                )
-                self._moved[name] = first, array.copy()
 
     def check(
         self,
@@ -153,7 +139,7 @@ class Program:
         explore = require_bool(explore, "explore=")
         check_zeros(self.launch_args)
         return check.check(
-            self._as_bound(),
+            as_bound(self.launch_args, self._moved),
             explore=explore,
             bounds=check.Bounds() if bounds is None else bounds,
             reductions=check.Reductions() if reductions is None else reductions,
@@ -161,27 +147,6 @@ class Program:
             instance=instance,
             progress=progress,
         )
-
-    def _counters(self) -> dict[str, np.ndarray[Any, Any]]:
-        """The NumPy arguments that the kernel both reads and writes: a run moves what the next one
-        starts from.
-        """
-        written, read = tensor_uses(self.kernel)
-        args = {
-            name: getattr(self.launch_args.args.get(name), "array", None) for name in written & read
-        }
-        return {name: array for name, array in args.items() if isinstance(array, np.ndarray)}
-
-    def _as_bound(self) -> Launch:
-        """The launch with such arrays as they were before `run` moved them, unless they have been
-        changed since.
-        """
-        args = dict(self.launch_args.args)
-        for name, array in self._counters().items():
-            known = self._moved.get(name)
-            if known is not None and _same_bytes(array, known[1]):
-                args[name] = TensorArg(known[0], getattr(args[name], "shape", array.shape))
-        return replace(self.launch_args, args=args)
 
     def replay(self, fault: Fault | Verdict, *, rules: Rules = "practice") -> SimFault | None:
         """Executes the schedule of a fault that `check` found, on the simulated GPU: the fault it
@@ -198,7 +163,9 @@ class Program:
         from tilepipe import check
         from tilepipe.check.verdict import fault_to_replay
 
-        return check.replay(self._as_bound(), fault_to_replay(fault).schedule, rules=rules)
+        return check.replay(
+            as_bound(self.launch_args, self._moved), fault_to_replay(fault).schedule, rules=rules
+        )
 
     def sensitivity(self, **options: Any) -> Sensitivity:
         """What each fence, wait, syncwarp, arrive and commit of it is for, and how few stages still
@@ -269,22 +236,9 @@ class Program:
             LaunchError: also where there is no memory for these copies.
             LimitError: there is more to note than a build can name.
         """
-        from tilepipe.cuda.debug.stamps import check_room
-        from tilepipe.cuda.runtime import driver
-        from tilepipe.cuda.runtime.loading import BoundLaunch
-        from tilepipe.timeline.measured import measured
+        from tilepipe.program.recording import record
 
-        ctas = require_int(ctas, "ctas=", 1)
-        room = require_int(room, "room=", 1, sys.maxsize)  # `check_room` has the limit
-        launches = require_int(launches, "launches=", 1)
-        if self.kernel.requirements:
-            check_zeros(self.launch_args)
-        size = self.kernel.cluster_size
-        ctas = min(-(-ctas // size) * size, self.launch_args.grid)
-        check_room(self.kernel, ctas, room)
-        bound = BoundLaunch(self.launch_args, timed=True)
-        stamps = bound.stamps(stream, ctas=ctas, room=room, launches=launches)
-        return measured(self.kernel, self.launch_args.grid, driver.chip(bound.ordinal), stamps)
+        return record(self.launch_args, stream, ctas=ctas, room=room, launches=launches)
 
     def launcher(self) -> Launcher:
         """The compiled kernel on its arrays' device, to be called with other addresses for the same
@@ -396,10 +350,6 @@ class Program:
 
     def _repr_html_(self) -> str:
         return self.describe().html()
-
-
-def _same_bytes(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
-    return a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
 def _check_debugging(perturb: object, timeout_ms: object) -> None:
