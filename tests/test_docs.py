@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import inspect
 import re
 import sys
 import textwrap
@@ -21,7 +20,6 @@ from tilepipe.kernels.gemm import sm100
 from tilepipe.kernels.gemm.config import Sm100GemmConfig
 from tilepipe.kernels.gemm_blockwise import sm100 as blockwise
 from tilepipe.kernels.gemm_blockwise.config import Sm100BlockwiseGemmConfig
-from tilepipe.pipelines.schedulers.dynamic import DynamicScheduler
 from tools.docs import excerpts, pipeline_picture, shown
 from tools.docs.readme import ROOT, blocks, message, run, words
 
@@ -302,87 +300,6 @@ def test_accumulators_says_who_arrives_where(x: int, y: int, group: int) -> None
 def _section(page: str, heading: str) -> str:
     text = (ROOT / "docs" / "reference" / f"{page}.md").read_text(encoding="utf-8")
     return text[text.index(heading) :].split("\n## ", 1)[0]
-
-
-def public(cls: type) -> list[str]:
-    return [name for name in vars(cls) if not name.startswith("_")]
-
-
-def test_language_has_every_member_of_ctx() -> None:
-    text = (ROOT / "docs" / "reference" / "language.md").read_text(encoding="utf-8")
-    members = [name for cls in tp.Context.__mro__[:-1] for name in public(cls)]
-    assert {"role", "atomic_add", "tmem_copy"} <= set(members)
-    assert [name for name in members if f"`{name}" not in text] == []
-
-
-@pytest.mark.parametrize(
-    "cls",
-    [
-        tp.SharedMemBarrier,
-        tp.SMemArray,
-        tp.PipelineState,
-        tp.ProducerConsumerPipeline,
-        tp.ProducerStage,
-        tp.ConsumerStage,
-        tp.InputTilePipeline,
-        tp.InputProducer,
-        tp.InputConsumer,
-        tp.TilePayload,
-        tp.OrderedBarrier,
-        tp.OutputTilePipeline,
-        tp.OutputPipelineConfig,
-        tp.OutputStage,
-        tp.MmaStage,
-        tp.EpilogueStage,
-        tp.OutputProducer,
-        tp.OutputConsumer,
-        tp.TmemAllocation,
-        tp.TmemStage,
-        tp.TmemFragments,
-        tp.TmemDeallocBarrier,
-        tp.AccumBarrier,
-        tp.MmaWarpContext,
-        tp.EpilogueWarpContext,
-        tp.OutputKPipeline,
-        tp.MmaKStage,
-        tp.PerKConsumerStage,
-        tp.EpilogueKContext,
-        tp.EpilogueKStage,
-        tp.BlockwiseFP8Accumulator,
-        tp.StaticScheduler,
-        DynamicScheduler,
-    ],
-    ids=lambda cls: cls.__name__,
-)
-def test_pipelines_has_every_member(cls: type) -> None:
-    pages = "pipelines", "accumulators", "staged-rings", "schedulers"
-    text = "".join(
-        (ROOT / "docs" / "reference" / f"{page}.md").read_text(encoding="utf-8") for page in pages
-    )
-    internal = {
-        "bind_commit",
-        "ref",
-        "carve",
-        "find",
-        "pointer",
-        "note_use",
-        "segments",
-        "BarrierArray",
-        "Pipeline",
-        "arrive",
-        "how_to_release",
-    }
-    assert [name for name in public(cls) if name not in text and name not in internal] == []
-
-
-def test_every_error_is_named() -> None:
-    text = (ROOT / "docs" / "reference" / "language.md").read_text(encoding="utf-8")
-    errors = [
-        name
-        for name, member in inspect.getmembers(tp, inspect.isclass)
-        if issubclass(member, tp.TilepipeError)
-    ]
-    assert [name for name in errors if name not in text] == []
 
 
 def test_the_pages_are_plain_text() -> None:

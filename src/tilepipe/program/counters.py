@@ -41,9 +41,9 @@ def as_bound(launch: Launch, moved: Moved) -> Launch:
     """
     args = dict(launch.args)
     for name, array in _counters(launch).items():
-        known = moved.get(name)
-        if known is not None and _same_bytes(array, known[1]):
-            args[name] = TensorArg(known[0], getattr(args[name], "shape", array.shape))
+        known, arg = moved.get(name), args[name]
+        if known is not None and isinstance(arg, TensorArg) and _same_bytes(array, known[1]):
+            args[name] = TensorArg(known[0], arg.shape)
     return replace(launch, args=args)
 
 

@@ -9,12 +9,7 @@ from typing import cast
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import expressions as exprs, memory, ops
-from tilepipe.ir.hardware import operand_tiles as geometry
-from tilepipe.ir.hardware.tma import (
-    MOST_RAGGED_LOADED,
-    broken_coordinate_rule,
-    broken_reduction_rule,
-)
+from tilepipe.ir.hardware.tma import broken_reduction_rule
 from tilepipe.ir.location import caller
 from tilepipe.lang.arguments.annotations import (
     Eviction,
@@ -36,6 +31,12 @@ from tilepipe.lang.memory import strong_memory
 from tilepipe.lang.memory.elements import ElementRef
 from tilepipe.lang.memory.global_tensors import GlobalTensor
 from tilepipe.lang.memory.shared_tiles import SmemTile, SmemTileArray, allocate
+from tilepipe.lang.memory.tma_operands import (
+    check_box,
+    check_rank_of_loads,
+    coordinates,
+    needs_ragged,
+)
 from tilepipe.lang.tracing.convergence import require_one_lane
 from tilepipe.lang.tracing.tracer import Tracer, require_rule
 from tilepipe.lang.values.scalars import (
@@ -210,11 +211,11 @@ class TransferMembers:
             TraceError: lines of a map that is not ragged; tile and map do not fit together.
         """
         require_one_lane(self.tracer, "tma_load")
-        _check_box(tensor, tile, "tma_load")
+        check_box(tensor, tile, "tma_load")
         if lines is not None and not tensor.param.ragged:
-            raise TraceError(_needs_ragged("tma_load: lines=", tensor), caller())
+            raise TraceError(needs_ragged("tma_load: lines=", tensor), caller())
         if tensor.param.ragged:
-            _check_rank_of_loads(tensor)
+            check_rank_of_loads(tensor)
             tensor.param.loaded = True
         count = (
             None
@@ -233,7 +234,7 @@ class TransferMembers:
             ops.TmaLoad(
                 caller(),
                 tensor.param,
-                _coords(self.tracer, tensor, coords, store=False),
+                coordinates(self.tracer, tensor, coords, store=False),
                 dst,
                 ref,
                 mask,
@@ -269,9 +270,9 @@ class TransferMembers:
                 that TMA does not reduce.
         """
         require_one_lane(self.tracer, "tma_store")
-        _check_box(tensor, tile, "tma_store")
+        check_box(tensor, tile, "tma_store")
         if rows is not None and not tensor.param.ragged:
-            raise TraceError(_needs_ragged("tma_store: rows=", tensor), caller())
+            raise TraceError(needs_ragged("tma_store: rows=", tensor), caller())
         if rows is not None and tensor.order == "col":
             raise TraceError(
                 "tma_store: rows= leaves out rows of a row-major tile, and"
@@ -283,7 +284,7 @@ class TransferMembers:
             if rows is None
             else require_integer(to_expr(self.tracer, rows), "rows= of tma_store")
         )
-        where = _coords(self.tracer, tensor, coords, store=True)
+        where = coordinates(self.tracer, tensor, coords, store=True)
         source = tile.ir("stored")
         if reduce is None:
             self.tracer.emit(ops.TmaStore(caller(), tensor.param, where, source, count))
@@ -309,93 +310,3 @@ class TransferMembers:
                 f"tma_store_wait takes a static number of groups >= 0, got {pending!r}", caller()
             )
         self.tracer.emit(ops.TmaStoreWait(caller(), pending, read))
-
-
-def _check_rank_of_loads(tensor: GlobalTensor) -> None:
-    """Raises TraceError where a map that loads have no room in: of its five dimensions three stand
-    for the lines.
-    """
-    if tensor.rank > MOST_RAGGED_LOADED:
-        raise TraceError(
-            f"tma_load by the ragged map of '{tensor.param.name}', of rank {tensor.rank}: a map has"
-            " at most 5 dimensions, and one that loads use needs 3 of them for the lines, so its"
-            f" tensor has at most {MOST_RAGGED_LOADED}. Bind a view with fewer dimensions.",
-            caller(),
-        )
-
-
-def _needs_ragged(what: str, tensor: GlobalTensor) -> str:
-    return (
-        f"{what} needs a ragged map of '{tensor.param.name}': `tp.tensor_map(array, box=...,"
-        " ragged=True)`"
-    )
-
-
-def _coords(
-    tracer: Tracer, tensor: GlobalTensor, coords: Sequence[object], store: bool
-) -> tuple[exprs.Expr, ...]:
-    if not isinstance(coords, Sequence) or len(coords) != tensor.rank:
-        got = len(coords) if isinstance(coords, Sequence) else repr(coords)
-        raise TraceError(
-            f"{tensor!r} takes {tensor.rank} coordinates, outermost first, got {got}", caller()
-        )
-    found = tuple(require_integer(to_expr(tracer, c), "a TMA coordinate") for c in coords)
-    # 0 breaks no rule; the simulator looks at the others
-    known = [int(x.value) if isinstance(x, exprs.Const) else 0 for x in found]
-    require_rule(
-        broken_coordinate_rule(
-            known,
-            tensor.param.contiguous_axis,
-            tensor.dtype,
-            store=store,
-            ragged=tensor.param.ragged,
-        ),
-        repr(tensor),
-    )
-    return found
-
-
-def _check_box(tensor: GlobalTensor, tile: object, what: str) -> None:
-    if tensor.box is None:
-        raise TraceError(
-            f"{what} needs a tensor map with a box: pass `tp.tensor_map(array, box=...)`, not the"
-            " bare array",
-            caller(),
-        )
-    if not isinstance(tile, SmemTile):
-        one = (
-            " Of an array of tiles take one: `tiles[i]`." if isinstance(tile, SmemTileArray) else ""
-        )
-        raise TraceError(f"{what} moves one tile of shared memory, got {tile!r}.{one}", caller())
-    box = (1, *tensor.box)[-2:]
-    outer = tensor.box[:-2]
-    if box != tile.shape or any(extent != 1 for extent in outer):
-        raise TraceError(
-            f"the box of '{tensor.param.name}' is {'×'.join(map(str, tensor.box))}, the tile is"
-            f" {tile.shape[0]}×{tile.shape[1]}",
-            caller(),
-        )
-    buffer = tile._tile.buffer
-    facts = {
-        "dtype": (tensor.dtype, tile.dtype),
-        "order": (tensor.order, tile.order),
-        "swizzle": (tensor.swizzle, buffer.swizzle),
-    }
-    for name, (theirs, ours) in facts.items():
-        if theirs != ours:
-            raise TraceError(
-                f"{what}: the {name} of '{tensor.param.name}' is {theirs}, that of '{buffer.name}'"
-                f" is {ours}; they must agree{_turned(tensor, name)}",
-                caller(),
-            )
-    require_rule(geometry.broken_tma_rule(tile._tile), what)
-
-
-def _turned(tensor: GlobalTensor, fact: str) -> str:
-    """What to write where the orders of map and tile differ."""
-    if fact != "order":
-        return ""
-    return (
-        f'. TMA turns nothing: allocate the tile with order="{tensor.order}", or, to move the'
-        " transposed matrix, bind the map of a transposed view, `tp.tensor_map(array.T, box=...)`"
-    )
