@@ -119,8 +119,8 @@ class Queries:
     Downwards, from the last query, which sees the most keys: all CTAs of a head begin with the same
     queries, and read them from L2. Upwards, under a causal mask, each begins with the first tile
     that sees its keys. A tile of queries then comes to the CTA of the last keys that it sees first,
-    and to that of the keys before one step later: parts of dQ can be added in this order without
-    waiting, where downwards all would come at once.
+    and to that of the keys before one step later: parts of dQ should be there in the order in which
+    they are added, where downwards all would come at once.
     """
 
     keys: Keys
