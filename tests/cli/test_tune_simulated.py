@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.cli.copying import Call, report
+from tilepipe.cli.tune_simulated import choices
 from tilepipe.registry.catalog import find
 
 SHAPE = ["-s", "m=256", "-s", "n=256", "-s", "k=512"]
@@ -46,6 +49,13 @@ def test_what_cannot_be_ranked(tilepipe: Call) -> None:
     for args, message in [
         (SHAPE, "tune --simulate ranks choices of tiles: give some of them several values"),
         (["-s", "bn=64,128", "--limit", "1"], "these are 2 choices, and --limit is 1"),
+        (
+            ["-s", "bn=64,64"],
+            "several values, as -s stages=4,8; gemm has accumulate, accumulators, bk, bm, bn, ",
+        ),
+        (["-s", "bn=64,zz"], "setting bn: 'zz' is not an integer"),
+        (["-s", "bn=64,"], "setting bn: a value is missing beside a comma in '64,'"),
+        (["-s", "wide=1,2"], "kernel 'gemm' has no setting 'wide'; it has m, "),
         (["-s", "stages=50,60"], "none of these can be made: stages=50"),
     ]:
         code, _, err = tilepipe("tune", "gemm", "--simulate", *args)
@@ -72,3 +82,27 @@ def test_options_that_would_be_ignored_are_refused(options: list[str], tilepipe:
     names = ", ".join(x for x in options if x.startswith("--"))
     expected = "--simulate predicts times without a GPU and remembers nothing: leave out "
     assert " ".join(err.split()).endswith(expected + names)
+
+
+@pytest.mark.parametrize("kernel", ["gemm", "attention", "rms_norm", "gemm_block_scaled"])
+def test_the_example_that_is_suggested_can_be_ranked(kernel: str, tilepipe: Call) -> None:
+    _, _, err = tilepipe("tune", kernel, "--simulate")
+    (example,) = re.findall(r"several values, as -s (\w+=\d+,\d+); ", " ".join(err.split()))
+    every = choices(find(kernel), [example])
+    assert len(every) == 2
+    for settings in every:
+        find(kernel).make(find(kernel).configure(find(kernel).parse(list(settings)), None)[0], 0)
+
+
+@pytest.mark.slow
+def test_a_value_that_is_given_twice_is_simulated_once(tilepipe: Call) -> None:
+    asked = ["tune", "rms_norm", "--simulate", "-s", "m=8", "-s", "n=1024"]
+    found = report(tilepipe(*asked, "-s", "threads=128,64,128,0128", "--json"))
+    assert sorted(x["config"]["threads"] for x in found["trials"]) == [64, 128]
+
+
+def test_help_promises_shipped_kernels_alone(tilepipe: Call) -> None:
+    _, out, _ = tilepipe("tune", "--help")
+    text = " ".join(out.replace("│", " ").split())
+    assert "Any shipped kernel; nothing is remembered" in text
+    assert "function NAME" not in text

@@ -31,6 +31,7 @@ PAGES = (
     readme.ROOT / "docs" / "how-to" / "run-check-and-bench.md",
     readme.ROOT / "docs" / "how-to" / "split-k-and-flags.md",
     readme.ROOT / "docs" / "how-to" / "see-where-time-goes.md",
+    readme.ROOT / "docs" / "how-to" / "tune.md",
     readme.ROOT / "docs" / "how-to" / "check-a-kernel-you-already-have.md",
 )
 WIDTH = "100"

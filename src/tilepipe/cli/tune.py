@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 import tilepipe as tp
-from tilepipe.cli.common import Json, Kernel, Regime, Settings, app, out, print_json, stepping
+from tilepipe.cli import completion
+from tilepipe.cli.common import Json, Kernel, Regime, app, out, print_json, stepping
 from tilepipe.cli.measure import Regimes, measuring, product
 from tilepipe.cli.measuring import announce, show
 from tilepipe.errors import BindError, UnavailableError
@@ -19,6 +20,17 @@ from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.heuristics import Problem
 
 OF_SIMULATE = {"kernel", "settings", "limit", "simulate", "as_json"}  # what it heeds
+KernelSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-s",
+        "--set",
+        metavar="NAME=VALUE",
+        help="A setting of the kernel; repeatable. With --simulate, tiles have several values:"
+        " NAME=VALUE,VALUE.",
+        autocompletion=completion.settings,
+    ),
+]
 DataSeed = Annotated[int, typer.Option(help="Seed of the data.", min=0)]
 
 
@@ -26,7 +38,7 @@ DataSeed = Annotated[int, typer.Option(help="Seed of the data.", min=0)]
 def tune(
     context: typer.Context,
     kernel: Kernel = "gemm",
-    settings: Settings = None,
+    settings: KernelSettings = None,
     limit: Annotated[
         int, typer.Option(help="How many candidates to measure, the likeliest first.", min=1)
     ] = 48,
@@ -61,7 +73,7 @@ def tune(
         typer.Option(
             "--simulate",
             help="Rank choices of tiles by the time that the simulator predicts, without a GPU: -s"
-            " bn=64,128 -s stages=3,4. Any kernel; nothing is remembered.",
+            " bn=64,128 -s stages=3,4. Any shipped kernel; nothing is remembered.",
         ),
     ] = False,
     as_json: Json = False,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -12,9 +12,12 @@ from tilepipe.cli.common import out, print_json, stepping
 from tilepipe.errors import BindError, TilepipeError
 from tilepipe.ir.chip import H200
 from tilepipe.machine.calibration import measured_chip
+from tilepipe.registry.settings import Setting, pairs
 
 if TYPE_CHECKING:
     from tilepipe.registry.spec import KernelSpec
+
+USUAL = "bn", "stages"  # settings of most kernels, which make the best examples
 
 
 def rank_simulated(spec: KernelSpec, settings: Sequence[str], limit: int, as_json: bool) -> None:
@@ -22,21 +25,22 @@ def rank_simulated(spec: KernelSpec, settings: Sequence[str], limit: int, as_jso
     them, the fastest first.
 
     Raises:
-        BindError: they name one choice alone, or more than `limit`; or none can be made.
+        BindError: they name one choice alone, or more than `limit`; they are no settings of the
+            kernel; or none can be made.
     """
-    choices = list(_choices(spec, settings))
-    if len(choices) < 2:
+    every = choices(spec, settings)
+    if len(every) < 2:
         raise BindError(
-            "tune --simulate ranks choices of tiles: give some of them several values, as -s"
-            f" {next(iter(spec.tiles))}=64,128; {spec.name} has {', '.join(spec.tiles)}"
+            "tune --simulate ranks choices of tiles: give some of them several values"
+            f"{_example(spec, every[0])}; {spec.name} has {', '.join(sorted(spec.tiles))}"
         )
-    if len(choices) > limit:
-        raise BindError(f"these are {len(choices)} choices, and --limit is {limit}: give fewer")
+    if len(every) > limit:
+        raise BindError(f"these are {len(every)} choices, and --limit is {limit}: give fewer")
     found: list[tuple[float, str, dict[str, Any]]] = []
     refused: list[tuple[str, str]] = []
     chip = H200
-    with stepping("simulating", len(choices), as_json) as step:
-        for words in choices:
+    with stepping("simulating", len(every), as_json) as step:
+        for words in every:
             name = " ".join(words)
             step(name)
             try:
@@ -61,11 +65,12 @@ def rank_simulated(spec: KernelSpec, settings: Sequence[str], limit: int, as_jso
             }
         )
         return
-    title = (
+    out.print(
         f"{spec.name}, simulated for {chip.name} at costs measured on {measured_chip(chip)};"
-        " nothing is remembered"
+        " nothing is remembered",
+        soft_wrap=True,
     )
-    table = Table("predicted, µs", "settings", title=title)
+    table = Table("predicted, µs", "settings")
     for us, name, _ in found:
         table.add_row(f"{us:.2f}", name)
     out.print(table, soft_wrap=False)
@@ -73,11 +78,44 @@ def rank_simulated(spec: KernelSpec, settings: Sequence[str], limit: int, as_jso
         out.print(f"{name}: {why}")
 
 
-def _choices(spec: KernelSpec, settings: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """The settings, each with one of its values; only tiles have several."""
+def choices(spec: KernelSpec, settings: Sequence[str]) -> list[tuple[str, ...]]:
+    """The settings, each with one of its values; only tiles have several. A value that is named
+    twice counts once.
+
+    Raises:
+        BindError: a text is not `name=value`, or of a setting that the kernel does not have; a
+            value is missing beside a comma, or of another type than the setting.
+    """
     several: list[list[str]] = []
-    for text in settings:
-        name, equals, values = text.partition("=")
-        split = values.split(",") if name in spec.tiles else [values]
-        several.append([f"{name}{equals}{value}" for value in split])
-    return itertools.product(*several)
+    for name, values in pairs(settings).items():
+        texts = values.split(",") if name in spec.tiles else [values]
+        if "" in texts:
+            raise BindError(f"setting {name}: a value is missing beside a comma in {values!r}")
+        distinct: dict[Setting, str] = {}
+        for text in texts:
+            distinct.setdefault(spec.parse([f"{name}={text}"])[name], f"{name}={text}")
+        several.append(list(distinct.values()))
+    return list(itertools.product(*several))
+
+
+def _example(spec: KernelSpec, settings: Sequence[str]) -> str:
+    """Two values of a tile setting, the default and its double or half, that the kernel takes
+    together with the settings that are given.
+    """
+    for name in sorted(spec.tiles - pairs(settings).keys(), key=lambda x: (x not in USUAL, x)):
+        default = spec.settings[name]
+        if type(default) is not int:
+            continue
+        for values in sorted((default, 2 * default)), sorted((default, default // 2)):
+            if all(_can_be_made(spec, [*settings, f"{name}={value}"]) for value in values):
+                return f", as -s {name}={values[0]},{values[1]}"
+    return ""
+
+
+def _can_be_made(spec: KernelSpec, settings: list[str]) -> bool:
+    try:
+        config, _ = spec.configure(spec.parse(settings), None)
+        spec.make(config, 0)
+    except TilepipeError:
+        return False
+    return True
