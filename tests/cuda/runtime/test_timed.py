@@ -12,10 +12,12 @@ import pytest
 
 import tilepipe as tp
 from tests.support.cuda.fake_driver import FakeDriver, Status
+from tilepipe.cli.run import launch
 from tilepipe.cuda.codegen.parameters import arguments
 from tilepipe.cuda.nvrtc.compiler import Compiled
-from tilepipe.cuda.runtime import driver, launching, loading, staging, timed
+from tilepipe.cuda.runtime import driver, launching, loading, restoring, staging, timed
 from tilepipe.ir.program import Launch
+from tilepipe.registry.catalog import Case
 
 
 @tp.kernel(grid=1)
@@ -87,7 +89,7 @@ def installed(
         return launching.Launcher(launch, compiled, function, strides)
 
     fake = Running(program, does)
-    fake.install(monkeypatch, launching, staging, timed)
+    fake.install(monkeypatch, launching, staging, restoring, timed)
     monkeypatch.setattr(loading, "launcher", load)
     monkeypatch.setattr(driver, "chip", lambda ordinal: tp.H200)
     return fake
@@ -120,6 +122,16 @@ def test_the_default_records_a_launch_from_the_state_that_was_bound(
     program.record()
     assert len(fake.launches) > 1
     assert (count[0], out[0]) == (1, 0)
+
+
+def test_the_command_that_launches_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    count, out = np.array([7], np.int32), np.zeros(1, np.int32)
+    program = counting.bind(count, out)
+    fake = installed(monkeypatch, program, counts_up)
+    launch(Case(program, out, lambda: tp.testing.compare(out, out), 1))
+    assert len(fake.launches) == 2
+    assert (count[0], out[0]) == (8, 7), "as one launch leaves it"
+    assert fake.memory == {}
 
 
 def adds(memory: dict[str, Any]) -> None:
