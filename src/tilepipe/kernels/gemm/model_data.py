@@ -1,7 +1,7 @@
 """The constants of `model.Model` for each chip, fitted to measurements on it.
 
-Written by `python benchmarks/gemm_model.py fit FILES --write CHIP`: change them there. They explain
-times, and are no properties of the chip.
+They explain times, and are no properties of the chip. `benchmarks/gemm_model.py fit` wrote them in
+its earlier form, before it came to be about `times` (see its history); nothing fits them today.
 """
 
 from __future__ import annotations
