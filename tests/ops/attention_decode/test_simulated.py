@@ -77,6 +77,33 @@ def test_numbers_of_8_bits_are_exact() -> None:
     assert np.allclose(lse[0, :, 0], sums, rtol=1e-6)
 
 
+@pytest.mark.parametrize("octaves", [-90, 115, 116, 121, 127])
+def test_all_of_bfloat16_beside_a_cache_of_8_bits(octaves: int) -> None:
+    """A power of two that q is multiplied with, and k_descale or the scale divided, has no
+    effect. Without one the largest score of a large q has all of the weight.
+    """
+    rng = np.random.default_rng(0)
+    k, v = (rng.standard_normal((1, 40, 1, 64)).astype(NARROW.numpy) for _ in range(2))
+    q = rng.uniform(-1, 1, (1, 1, 2, 64)).astype(tp.bfloat16.numpy)
+    large = (q.astype(np.float32) * np.float32(2.0) ** octaves).astype(q.dtype)
+    wanted, of_wanted = attention_decode(q, k, v, k_descale=1.5, return_lse=True)
+    descale = np.full((1, 1), 1.5 * 2.0**-octaves, np.float32)
+    for one in (1.5 * 2.0**-octaves, descale):
+        out, lse = attention_decode(large, k, v, k_descale=one, return_lse=True)
+        assert np.array_equal(out, wanted)
+        assert np.allclose(lse, of_wanted, rtol=1e-6)
+    if octaves > 0:
+        alone = np.zeros_like(large)
+        alone[..., 0] = np.float32(2.0) ** octaves
+        out = attention_decode(alone, k, v)
+        first = k[0, :, 0, 0].astype(np.float32)
+        heaviest = v[0, first == first.max(), 0].astype(np.float32).mean(0)
+        assert np.allclose(out[0, 0].astype(np.float32), heaviest, rtol=2**-8)
+        k_of_0 = np.zeros_like(k)  # of which a score is 0, however large q and the scale are
+        out = attention_decode(alone, k_of_0, v, scale=2.0**20)
+        assert np.isfinite(out.astype(np.float32)).all()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("window", [(40, -1), (0, None), [200, 0]])
 def test_windows(window: Any) -> None:

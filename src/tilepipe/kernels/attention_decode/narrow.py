@@ -6,7 +6,8 @@ and q, and the sums, have the even elements of a head in their left half and the
 right one (`pairs`).
 
 q may be bfloat16, which has a wider range than float16: each row is divided by a power of two, by
-which its scores are multiplied.
+which its scores are multiplied. Its largest element is then 2^15 or more, since the larger q is in
+float16, the less is lost of small elements, and the smaller is what scores are multiplied with.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ from tilepipe.kernels.attention_decode.pairs import RAISED, parted, widen
 from tilepipe.kernels.attention_decode.shares import Segment
 
 EXPONENT = 0x7F800000  # of a float32
-LARGEST, SMALLEST = 2.0**100, 2.0**-100  # powers of two that a row is divided by
+# Powers of two of the largest elements of rows: of all of bfloat16, and what has an inverse.
+LARGEST, SMALLEST = 2.0**127, 2.0**-100
+LOWERED = 2.0**-15  # float16 has numbers below 2^16
 LEAST_FACTOR = 2.0**-120  # of scores: 0 times the -inf of a key that is not seen would be NaN
+MOST_FACTOR = (2 - 2.0**-23) * 2.0**127  # of float32; infinity times a score of 0 would be NaN
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,12 +74,12 @@ class NarrowAttention(Attention):
         even, odd = parted(ctx, self.queries(at, half), self.of.q_dtype)
         size = even.apply("abs").maximum(odd.apply("abs")).max()
         power = ctx.fragment((size.bitcast("uint32") & EXPONENT).bitcast("float32"))
-        power.set(power.maximum(SMALLEST).minimum(LARGEST))
+        power.set(power.maximum(SMALLEST).minimum(LARGEST) * LOWERED)
         inverse = ctx.fragment((2 * 127 << 23) - power.bitcast("uint32")).bitcast("float32")
         ctx.store(self.of.tile.cols(0, half), even * inverse)
         ctx.store(self.of.tile.cols(half, half), odd * inverse)
         factor = self._scaled(self.of.k_scale, at, self.of.scale * RAISED)
-        self._factor.set((power * factor).maximum(LEAST_FACTOR))
+        self._factor.set((power * factor).maximum(LEAST_FACTOR).minimum(MOST_FACTOR))
         ctx.fence_proxy_async()
         ctx.sync_warpgroup()
 
