@@ -84,9 +84,15 @@ def array_order(array: Any, by_tma: bool = True) -> str:
     ]
     if able:
         return (fit or able)[0]
+    copy = "Make a contiguous copy: np.ascontiguousarray(x), or x.contiguous() of PyTorch."
+    if len(shape) == 1:
+        raise BindError(
+            f"an array of shape {shape} with strides {strides} bytes is not contiguous;"
+            f" {'TMA' if by_tma else 'a kernel'} needs a stride of one element ({size} bytes)."
+            f" {copy}"
+        )
     raise BindError(
         f"an array of shape {shape} with strides {strides} bytes is contiguous in neither of its"
         f" last two dimensions; {'TMA' if by_tma else 'a kernel'} needs a stride of one element"
-        f" ({size} bytes) in one of them. Make a contiguous copy: np.ascontiguousarray(x), or"
-        " x.contiguous() of PyTorch."
+        f" ({size} bytes) in one of them. {copy}"
     )

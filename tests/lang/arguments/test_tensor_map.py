@@ -88,6 +88,11 @@ RULES: dict[str, tuple[Any, Any, tuple[str, ...]]] = {
         (8, 8),
         ("contiguous in neither", "contiguous copy"),
     ),
+    "strided, of one dimension": (
+        zeros(64)[::2],
+        (8,),
+        ("strides (4,) bytes is not contiguous; TMA needs a stride", "contiguous copy"),
+    ),
     "dtype bool": (zeros(64, 64, dtype=np.bool_), (8, 64), ("TMA does not move boolean",)),
     "dtype complex": (zeros(64, 64, dtype=np.complex64), (8, 64), ("unknown dtype", "complex64")),
     "dtype object": (zeros(64, 64, dtype=object), (8, 64), ("unknown dtype",)),
@@ -108,7 +113,7 @@ def test_rules(rule: str) -> None:
     [
         ({"swizzle": 48}, ("swizzle must be one of (0, 32, 64, 128)", "48")),
         ({"swizzle": 128, "box": (8, 32)}, ("64 bytes", "not a multiple of 128", "swizzle span")),
-        ({"order": "col"}, ("order 'col'", "dimension 0 contiguous", "128 bytes")),
+        ({"order": "col"}, ("dimension 0 must be contiguous", "128 bytes apart")),
         ({"order": "diagonal"}, ('order must be "row" or "col"', "'diagonal'")),
         ({"order": "x", "box": None}, ('order must be "row" or "col"', "'x'")),
         ({"box": 32}, ("a box is a tuple of 2 extents", "got 32")),

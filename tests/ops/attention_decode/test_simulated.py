@@ -194,7 +194,13 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"cache_seqlens": 70}, "torch.full((3,), 70, dtype=torch.int32, device=...), or np.full"),
     (
         {"cache_seqlens": np.repeat(LENGTHS, 2)[::2]},
-        "attention_decode: cache_seqlens: an array of shape (3,) with strides (8,) bytes",
+        "attention_decode: cache_seqlens: an array of shape (3,) with strides (8,) bytes is not"
+        " contiguous; a kernel needs a stride of one element (4 bytes). Make a contiguous copy: np",
+    ),
+    (
+        OF_8_BITS | {"k_descale": np.ones((6, 4), np.float32)[::2, ::2]},
+        "attention_decode: k_descale: an array of shape (3, 2) with strides (32, 8) bytes is contig"
+        "uous in neither of its last two dimensions; a kernel needs",
     ),
     ({"out": Q}, "attention_decode: out shares memory with q, which is still read while out is"),
     (
@@ -213,6 +219,26 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     (
         OF_8_BITS | {"v_descale": np.ones((3, 4), np.float32)},
         "is float32 of shape (3, 2), (batch, kv_heads), or a number; it is float32 of (3, 4)",
+    ),
+    (
+        OF_8_BITS | {"k_descale": np.full((3, 2), -1, np.float32)},
+        "k_descale has numbers from 0 to 2^100; of (0, 0), (batch, kv_head), it is -1.0",
+    ),
+    (
+        OF_8_BITS | {"k_descale": np.array([[1, 1], [1, np.nan], [1, 1]], np.float32)},
+        "k_descale has numbers from 0 to 2^100; of (1, 1), (batch, kv_head), it is nan",
+    ),
+    (
+        OF_8_BITS | {"v_descale": np.full((3, 2), np.inf, np.float32)},
+        "v_descale has numbers from 0 to 2^100; of (0, 0), (batch, kv_head), it is inf",
+    ),
+    (
+        OF_8_BITS | {"k_descale": np.full((3, 2), 2.0**100, np.float32), "scale": 2.0**90},
+        "scale · k_descale is what scores are multiplied with, at most 2^100; scale is 1.238e+27",
+    ),
+    (
+        OF_8_BITS | {"k_descale": 2**100, "scale": 2.0**90},
+        "scale is 1.238e+27 here, and the product 1.569e+57: lower k_descale",
     ),
     (
         {"k_cache": CACHE.k.astype(NARROW.numpy)},

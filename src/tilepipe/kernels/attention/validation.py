@@ -13,10 +13,11 @@ import tilepipe as tp
 from tilepipe.host_arguments import shown
 from tilepipe.kernels.attention.values import UNIT, turned_shape
 from tilepipe.kernels.common.validation import (
-    LARGEST_SCALE,
     Array,
     check_array,
+    check_descale_values,
     check_scale,
+    check_score_factor,
     dtype_of,
     mapped,
 )
@@ -276,14 +277,7 @@ def check_descale(name: str, x: Array | None, found: Extents) -> None:
             f"{NAME}: {name} is float32 of shape {wanted}, (batch, kv_heads), or broadcasts to it,"
             f" or is one number; it is {kind}"
         )
-    if isinstance(x, np.ndarray):
-        bad = np.argwhere(~((x >= 0) & (x <= LARGEST_SCALE)))
-        if len(bad):
-            at = tuple(map(int, bad[0]))
-            raise tp.BindError(
-                f"{NAME}: {name} has numbers from 0 to 2^100; of {at}, (batch, kv_head), it is"
-                f" {x[at]}"
-            )
+    check_descale_values(NAME, name, x)
 
 
 def check_factor(q: Any, k: Any, scale: float, kind: str = "descale") -> None:
@@ -293,22 +287,10 @@ def check_factor(q: Any, k: Any, scale: float, kind: str = "descale") -> None:
     Raises:
         BindError: it is more than float32 holds beside a score.
     """
-    if isinstance(q, float) and isinstance(k, float):
-        most = q * k * scale  # not by NumPy, which torch.compile would trace
-    elif isinstance(q, np.ndarray) and isinstance(k, np.ndarray):
-        most = float((q.astype(np.float64) * k).max(initial=0)) * scale
-    elif isinstance(q, np.ndarray) and k is None:
-        most = float(q.max(initial=0)) * scale
-    elif isinstance(k, np.ndarray) and q is None:
-        most = float(k.max(initial=0)) * scale
-    else:
-        return
-    if most > LARGEST_SCALE:
-        raise tp.BindError(
-            f"{NAME}: scale · q_{kind} · k_{kind} is what scores are multiplied with, at most"
-            f" 2^100; scale is {scale:.4g} here, and the product {most:.4g}: lower q_{kind} or"
-            f" k_{kind}"
-        )
+    given = {f"q_{kind}": q, f"k_{kind}": k}
+    factors = {name: x for name, x in given.items() if x is not None}
+    if factors:
+        check_score_factor(NAME, scale, factors)
 
 
 def check_counter(counter: Array | None, dynamic: bool, q: Array) -> Array | None:

@@ -17,7 +17,9 @@ from tilepipe.kernels.common.validation import (
     LARGEST_SCALE,
     Array,
     check_array,
+    check_descale_values,
     check_scale,
+    check_score_factor,
     dtype_of,
     mapped,
 )
@@ -174,6 +176,9 @@ def check_decode(
                 f" {tuple(lse.shape)}"
             )
     used = check_scale(NAME, scale, d)
+    if k_descale is not None:
+        number = float(k_descale) if isinstance(k_descale, int | float) else k_descale
+        check_score_factor(NAME, used, {"k_descale": number})
     found = Extents(batch, tokens, heads, kv_heads, d, capacity, page, dtype, used, narrow, seen)
     if found.empty and not empty:
         raise tp.BindError(
@@ -232,6 +237,7 @@ def _check_descale(
             f"{NAME}: {name} is float32 of shape {shape}, (batch, kv_heads), or a number; it is"
             f" {dtype} of {tuple(x.shape)}"
         )
+    check_descale_values(NAME, name, x)
 
 
 def _dtypes(arrays: dict[str, Array]) -> tuple[tp.DType, bool]:

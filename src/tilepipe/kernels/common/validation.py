@@ -168,3 +168,50 @@ def check_scale(kernel: str, scale: object, d: int) -> float:
             " negative one pass -q"
         )
     return value
+
+
+def check_descale_values(kernel: str, name: str, x: Array) -> None:
+    """Asserts that descales (batch, kv_heads) are numbers from 0 to 2^100. Only NumPy arrays are
+    read.
+
+    Raises:
+        BindError: one is negative, NaN, or more.
+    """
+    if not isinstance(x, np.ndarray):
+        return
+    bad = np.argwhere(~((x >= 0) & (x <= LARGEST_SCALE)))
+    if len(bad):
+        at = tuple(map(int, bad[0]))
+        raise tp.BindError(
+            f"{kernel}: {name} has numbers from 0 to 2^100; of {at}, (batch, kv_head), it is"
+            f" {x[at]}"
+        )
+
+
+def check_score_factor(kernel: str, scale: float, factors: Mapping[str, Array | float]) -> None:
+    """Asserts that scale times descales, which have been checked, is at most 2^100, where the host
+    knows it: numbers and NumPy arrays of one shape are read; of others nothing is asked.
+
+    Raises:
+        BindError: it is more than float32 holds beside a score.
+    """
+    given = list(factors.values())
+    numbers = [x for x in given if isinstance(x, float)]
+    arrays = [x for x in given if isinstance(x, np.ndarray)]
+    if len(numbers) == len(given):
+        most = scale  # not by NumPy, which torch.compile would trace
+        for number in numbers:
+            most *= number
+    elif len(arrays) == len(given):
+        wide = np.full(arrays[0].shape, scale, np.float64)
+        for array in arrays:
+            wide *= array
+        most = float(wide.max(initial=0))
+    else:
+        return
+    if most > LARGEST_SCALE:
+        raise tp.BindError(
+            f"{kernel}: {' · '.join(('scale', *factors))} is what scores are multiplied with, at"
+            f" most 2^100; scale is {scale:.4g} here, and the product {most:.4g}: lower"
+            f" {' or '.join(factors)}"
+        )

@@ -114,9 +114,9 @@ def attention_decode(
             tiles of keys that none sees are not read. None or -1 is no bound; right may be that, or
             0, which is `causal`.
         scale: of the scores, positive; 1/sqrt(d) unless given.
-        k_descale, v_descale: what keys and values of float8_e4m3fn are multiplied with, not
-            negative: float32 (batch, kv_heads), or a number, which is prepared for like a shape;
-            1 unless given.
+        k_descale, v_descale: what keys and values of float8_e4m3fn are multiplied with,
+            from 0 to 2^100: float32 (batch, kv_heads), or a number, which is prepared for like a
+            shape; 1 unless given. On the CPU numbers in arrays are checked, too.
         out: where to write the result: as q, and no memory of q or the cache.
         return_lse: also return the logarithm (natural) of the sum of the exponentials, float32
             (batch, heads, tokens).
