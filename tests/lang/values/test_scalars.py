@@ -280,6 +280,90 @@ def test_refused_assignments(text: str, words: tuple[str, ...]) -> None:
         role_from_text(f"v = ctx.var(0)\n{text}", warps="warps=2")
 
 
+MIXED = "ctx.select(ctx.lane > 1, v, v)"
+
+
+@pytest.mark.parametrize(
+    ("init", "advice", "dtype"),
+    [
+        ("0.0", "ctx.lane * 0.0", "float32"),
+        ("2.5", "ctx.lane * 0.0 + 2.5", "float32"),
+        ("-2.5", "ctx.lane * 0.0 + -2.5", "float32"),
+        ("float('-inf')", 'ctx.lane * 0.0 + float("-inf")', "float32"),
+        ("7", "ctx.lane * 0 + 7", "int32"),
+        ("-(2**31)", "ctx.lane * 0 + -2147483648", "int32"),
+        ("True", "ctx.lane >= 0", "boolean"),
+        ("False", "ctx.lane < 0", "boolean"),
+        ("1.5, 'float16'", '(ctx.lane * 0).to("float16") + 1.5', "float16"),
+        ("2**40", '(ctx.lane * 0).to("int64") + 1099511627776', "int64"),
+        ("2**31, 'uint32'", '(ctx.lane * 0).to("uint32") + 2147483648', "uint32"),
+        ("ctx.block_id", '(ctx.lane * 0).to("int32") + x', "int32"),
+        ("ctx.block_id * 0.5", '(ctx.lane * 0).to("float32") + x', "float32"),
+        ("ctx.block_id == 1", "(ctx.lane >= 0) & x", "boolean"),
+    ],
+)
+@pytest.mark.parametrize("update", ["v.set(MIXED)", "with ctx.when(ctx.lane > 1): v.set(v)"])
+def test_the_advised_variable_has_the_same_value_and_dtype(
+    init: str, advice: str, dtype: str, update: str
+) -> None:
+    with refused(tp.TraceError, f"`ctx.var({advice})`"):
+        role_from_text(f"v = ctx.var({init})\n{update.replace('MIXED', MIXED)}")
+    x = init.split(",")[0]
+    text = f"""
+    @ctx.role('one', warps=1)
+    def one():
+        x = {x}
+        v = ctx.var({advice})
+        {update.replace("MIXED", MIXED)}
+        ctx.store(out[ctx.lane], ctx.select(v == x, 1, 0))
+    """
+    out = np.zeros(32, np.int32)
+    program = from_text(text).bind(out)
+    assert f"var v: {dtype} =" in str(program)
+    program.run()
+    assert out.all()
+
+
+def test_a_variable_that_varies_by_warp_is_advised_by_warp() -> None:
+    text = "v = ctx.var({})\nv.set(v + ctx.warp)"
+    with refused(tp.TraceError, "varies by warp as well: `ctx.var(ctx.warp * 0 + 3)`"):
+        role_from_text(text.format("3"), warps="warps=2")
+    role_from_text(text.format("ctx.warp * 0 + 3"), warps="warps=2")
+    with refused(tp.TraceError, "a value that each warp shares", "`ctx.var((ctx.lane * 0)"):
+        role_from_text("v = ctx.var(ctx.warp)\nv.set(ctx.lane)", warps="warps=2")
+
+
+@pytest.mark.parametrize(
+    "update", ["v.set({})", "v[...] = {}", *(f"v {op}= {{}}" for op in ("+", "-", "*", "/"))]
+)
+@pytest.mark.parametrize("value", ["2.5", "x * 0.5"])
+def test_a_float_is_not_assigned_to_an_integer(update: str, value: str) -> None:
+    """It would lose its fraction without a word."""
+    with refused(
+        tp.TraceError,
+        "variable 'v' is int32",
+        "set to a float (float32",
+        "`ctx.var(4.0)`",
+        '.to("int32")',
+        update.format(value),
+    ):
+        role_from_text(f"x = ctx.block_id\nv = ctx.var(4)\n{update.format(value)}")
+    role_from_text(f"x = ctx.block_id\nv = ctx.var(4.0)\n{update.format(value)}")
+
+
+def test_floats_and_variables_of_other_dtypes() -> None:
+    with refused(tp.TraceError, "variable 'v' is boolean", "(float32 0.5)", "comparison"):
+        role_from_text("v = ctx.var(True)\nv.set(0.5)")
+    with refused(tp.TraceError, "variable 'v' is uint32", '`ctx.var(x, "float32")`'):
+        role_from_text("v = ctx.var(ctx.block_id, 'uint32')\nv += 0.5")
+    with refused(tp.TraceError, "(float64)", '`ctx.var(1.0, "float64")`'):
+        role_from_text("v = ctx.var(1)\nv += ctx.block_id.to('float64')")
+    with refused(tp.TraceError, "as a float, `ctx.var(ctx.lane * 0.0 + 1.0)`"):
+        role_from_text("v = ctx.var(1)\nv += ctx.lane * 0.5")
+    kept = "v = ctx.var(1)\nv.set((v * 2.5).to('int32'))\nw = ctx.var(1.0)\nw.set(3)\nw += v"
+    role_from_text(kept)
+
+
 def test_a_variable_that_varies_by_lane() -> None:
     out = np.zeros(32, np.int32)
 

@@ -61,6 +61,7 @@ Extent = Annotated[object, Traced(0)]
 Phase = Annotated[object, Traced(0, condition=True)]
 Predicate = Annotated[object, Traced(0, 1, condition=True)]
 
+Unroll = Annotated[int, Static(1, 64)]  # iterations of a loop written one after the other
 CtaGroup = Annotated[int, Static(1, 2)]  # CTAs that execute a tcgen05 instruction together
 PositiveInt = Annotated[int, Static(1)]
 NonNegativeInt = Annotated[int, Static(0)]

@@ -13,7 +13,7 @@ from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.location import caller
 from tilepipe.ir.program import Role
-from tilepipe.lang.arguments.annotations import Name
+from tilepipe.lang.arguments.annotations import Name, Unroll
 from tilepipe.lang.context.lanes import LaneMembers
 from tilepipe.lang.context.scalars import ScalarMembers
 from tilepipe.lang.context.strong_accesses import StrongAccessMembers
@@ -28,8 +28,6 @@ from tilepipe.lang.tracing.scopes import RoleState
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import Value, to_expr
 from tilepipe.lang.values.variables import Var
-
-MAX_UNROLL = 64  # iterations of a loop that the compiler writes one after the other
 
 
 class Context(
@@ -129,24 +127,18 @@ class Context(
 
     # -- control flow ------------------------------------------------------------------
 
-    def range(self, *bounds: object, unroll: int = 1) -> Range:
+    def range(self, *bounds: object, unroll: Unroll = 1) -> Range:
         """`range(stop)`, `range(start, stop)` or `range(start, stop, step)` as one traced loop;
         bounds may be traced, step is positive.
 
         Args:
             unroll: so many iterations become one of the machine code, with a rest where they do
                 not divide the trips: a wait of one may then be tried during the arithmetic of the
-                one before. What the loop does is the same.
+                one before. What the loop does is the same. An integer from 1 to 64;
+                iterate Python's `range` for a few known trips without a branch.
         """
         if not 1 <= len(bounds) <= 3:
             raise TraceError(f"ctx.range takes 1 to 3 arguments, got {len(bounds)}", caller())
-        if type(unroll) is not int or not 1 <= unroll <= MAX_UNROLL:
-            raise TraceError(
-                "ctx.range(..., unroll=n) writes n iterations one after the other: n is an int"
-                f" from 1 to {MAX_UNROLL}, got {unroll!r}. For a loop of a few known trips without"
-                " a branch, iterate Python's range",
-                caller(),
-            )
         start, stop = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]
         return Range(self.tracer, start, stop, bounds[2] if len(bounds) == 3 else 1, unroll)
 

@@ -74,7 +74,13 @@ class ScalarMembers:
         return self.tracer.kernel.cluster_size
 
     def var(self, init: object, dtype: object = None) -> Var:
-        """A scalar that changes in place, in the current role."""
+        """A scalar that changes in place, in the current role.
+
+        Args:
+            init: its first value. It varies by lane or by warp only if this does: `ctx.lane * 0.0`
+                is a zero for each lane.
+            dtype: that of `init` unless given. A float is not assigned to one of integers.
+        """
         # Named after the left side of `x = ctx.var(...)`, where the line is as plain as that.
         left = caller().source.split("=", 1)[0].strip()
         return Var(self.tracer, init, dtype, left if left.isidentifier() else "var")
