@@ -95,10 +95,12 @@ def problems(code: str, name: str, signature: Signature) -> list[str]:
 
 def test_every_wrapper_has_a_row() -> None:
     """A new wrapper needs a row in tests/support/cuda/signatures.py: its syntax as the PTX ISA has
-    it.
+    it. Those of timed builds are several instructions each; tests/timeline/test_measured.py runs
+    them by the reader of PTX.
     """
     for_the_compiler = {"keep_register", "pick", "unpack_again"}
-    assert set(ASM) - for_the_compiler == set(TABLE)
+    of_timed_builds = {name for name in ASM if name.startswith(("stamp_", "stamps_"))}
+    assert set(ASM) - for_the_compiler - of_timed_builds == set(TABLE)
     assert all(signature.section for signature in TABLE.values())
 
 

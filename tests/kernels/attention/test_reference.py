@@ -279,7 +279,7 @@ def test_what_does_not_fit_is_one_sentence(arguments: dict[str, Any], words: str
 def test_strides_that_tma_cannot_take_are_told_by_name() -> None:
     with pytest.raises(tp.BindError, match=r"attention: k: .*positive multiples of 16 bytes"):
         boxed("k", np.broadcast_to(K[:1], K.shape), (16, 64))
-    with pytest.raises(tp.BindError, match=r"attention: v: .*dimension 2 contiguous"):
+    with pytest.raises(tp.BindError, match=r"attention: v: .*dimension 3 must be contiguous"):
         boxed("v", array(2, 16, 64, 2).swapaxes(2, 3), (64, 16), turned=True)
 
 
