@@ -22,6 +22,12 @@ for _ in range(40):
 """
 
 
+@pytest.mark.parametrize("text", ["[" * 100_000, b'{"a":' * 100_000])
+def test_json_that_is_nested_deeply_is_a_value_error(text: str | bytes) -> None:
+    with pytest.raises(ValueError, match=r"^it is nested too deeply$"):
+        files.parsed_json(text)
+
+
 def test_a_write_that_fails_leaves_the_old_contents(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

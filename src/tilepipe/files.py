@@ -6,8 +6,9 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 # Opening a FIFO would wait for a writer without O_NONBLOCK. Windows has no such flag, and
 # translates line ends without O_BINARY.
@@ -31,6 +32,20 @@ def read(path: Path) -> bytes:
             return file.read()
     finally:
         os.close(descriptor)
+
+
+def parsed_json(data: bytes | str, once: Callable[..., Any] | None = None) -> Any:
+    """What JSON says. `once`: the `object_pairs_hook` of `json.loads`.
+
+    Raises:
+        ValueError: it is no JSON (`json.JSONDecodeError`), no UTF-8, or nested too deeply.
+    """
+    import json  # `import tilepipe` reads no file and pays for none
+
+    try:
+        return json.loads(data, object_pairs_hook=once)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def user_directory(variable: str, default: str) -> Path | None:

@@ -86,6 +86,7 @@ def test_an_extent_that_is_no_setting_keeps_the_setting_fixed(tilepipe: Call) ->
     [
         ("gemm", ["m", "n", "k"], []),
         ("attention", ["batch", "heads", "s_q", "s_kv"], ["counter"]),
+        ("attention_backward", ["batch", "heads"], []),
         ("gemm_stream_k", ["m", "n", "k"], ["flags"]),
         ("rms_norm", ["m"], []),
     ],

@@ -342,7 +342,7 @@ def without(name: str) -> Callable[[str], str]:
     [
         (lambda text: text[: len(text) // 2], ["is no saved counterexample, or cut short"]),
         (lambda text: "", ["is no saved counterexample, or cut short"]),
-        (lambda text: "[" * 100_000, ["is no saved counterexample, or cut short"]),
+        (lambda text: "[" * 100_000, ["or cut short: it is nested too deeply"]),
         (
             lambda text: '{"kernel": "gemm"}',
             ["is no saved counterexample: `tilepipe check KERNEL --save FILE.json` writes them"],

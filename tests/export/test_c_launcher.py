@@ -24,6 +24,8 @@ from tilepipe.cuda.runtime.launching import Launcher
 from tilepipe.ir.program import TensorArg
 from tilepipe.kernels.attention import sm90_bind as attention
 from tilepipe.kernels.attention.config import AttentionConfig
+from tilepipe.kernels.attention.validation import Extents
+from tilepipe.kernels.attention_backward import sm90_bind as attention_backward
 from tilepipe.kernels.gemm import sm90 as gemm
 from tilepipe.kernels.gemm.config import GemmConfig
 
@@ -55,6 +57,16 @@ def an_attention(rng: random.Random) -> tp.Program:
         _array((batch, s_q, 8, 64)), _array((batch, s_kv, 2, 64)), _array((batch, s_kv, 2, 64)),
         _array((batch, s_q, 8, 64)), _array((batch, 8, s_q), np.float32), cfg, causal=True,
         scale=rng.random() + 0.1,
+    )  # fmt: skip
+
+
+def a_gradient(rng: random.Random) -> tp.Program:
+    """Of attention: it has nine tensor maps."""
+    found = Extents(rng.randint(1, 4), 512, 512, 2, 1, 128, 128, tp.bfloat16, 0.125)
+    wide, narrow = ((found.batch, 512, heads, 128) for heads in (2, 1))
+    return attention_backward.bind(
+        _array(wide), _array(narrow), _array(narrow), _array(wide), _array(narrow),
+        _array(narrow), attention_backward.Workspace.of(found, False, np.zeros), causal=True,
     )  # fmt: skip
 
 
@@ -96,6 +108,15 @@ CASES: dict[str, tuple[Make, dict[str, tuple[int | str, ...]]]] = {
             "v": ("batch", 2, 64, "s_kv"),
             "out": ("batch", 8, "s_q", 64),
             "lse": ("batch", 8, "s_q"),
+        },
+    ),
+    "attention_backward": (
+        a_gradient,
+        {
+            **dict.fromkeys(("q", "dout"), ("batch", 2, 512, 128)),
+            **dict.fromkeys(("k", "v", "dk", "dv"), ("batch", 1, 512, 128)),
+            **dict.fromkeys(("lse_2", "delta"), ("batch", 2, 512)),
+            "sums": ("batch", 2, 128, 512),
         },
     ),
     "ragged": (ragged_rows, {"x": ("rows", 64), "out": ("more", 64)}),

@@ -306,3 +306,24 @@ else:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr == ""
     assert done.stdout in ("no GPU\n", "launched\n")
+
+
+@pytest.mark.parametrize("path", [None, 0, b"x.json", True, ["x.json"]])
+def test_what_is_no_path(path: Any) -> None:
+    with pytest.raises(tp.BindError) as error:
+        tp.load_exported(path)
+    assert str(error.value) == (
+        "load_exported takes the path of a manifest, NAME.json, or of its directory, as a str or a"
+        f" Path; got {path!r}"
+    )
+
+
+def test_arguments_are_named(files: Path, device: Device) -> None:
+    x = np.zeros((8, 64), np.float32)
+    with pytest.raises(tp.BindError) as error:
+        tp.load_exported(files).launch(x, x)
+    assert str(error.value) == (
+        "exported kernel 'scaled' takes its arguments by name, got 2 without: launch(x=..., "
+        "out=..., by=...)"
+    )
+    assert not device.launches

@@ -21,8 +21,8 @@ def load_exported(path: str | os.PathLike[str]) -> ExportedKernel:
         path: the manifest, NAME.json, or its directory where that holds one kernel.
 
     Raises:
-        ExportError: a file is missing, was changed, or was written by a version whose format this
-            one does not read.
+        BindError: the path is no str and no Path. ExportError: a file is missing, was changed, or
+            was written by a version whose format this one does not read.
     """
     from tilepipe.export.loaded import ExportedKernel
 

@@ -12,7 +12,7 @@ from tilepipe.export.manifest import Manifest, Scalar, Tensor
 from tilepipe.export.rules import Rule, in_c, names_in
 from tilepipe.ir.hardware.tma import ALIGNMENT
 
-MAX_RANK, MAX_PARAMETERS, MAX_ARGUMENTS, MAX_MAPS = 5, 24, 96, 8  # of tilepipe_launch.h
+MAX_RANK, MAX_PARAMETERS, MAX_ARGUMENTS, MAX_MAPS = 5, 24, 96, 16  # of tilepipe_launch.h
 _KINDS = {
     "map": "TILEPIPE_MAP",
     "data": "TILEPIPE_DATA",

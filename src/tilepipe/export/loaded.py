@@ -59,8 +59,13 @@ class ExportedKernel:
         """The kernel of a manifest, or of a directory with one.
 
         Raises:
-            ExportError: as `tilepipe.load_exported`.
+            BindError, ExportError: as `tilepipe.load_exported`.
         """
+        if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
+            raise BindError(
+                "load_exported takes the path of a manifest, NAME.json, or of its directory, as a"
+                f" str or a Path; got {shown(path)}"
+            )
         found = _manifest_path(Path(path))
         manifest = read(found)
         place = found.parent / manifest.cubin_file
@@ -80,7 +85,7 @@ class ExportedKernel:
         takes = ", ".join(x.param.name for x in self.manifest.parameters)
         return f"<exported kernel {self.manifest.name}({takes}) for {self.manifest.arch}>"
 
-    def launch(self, *, stream: Any = None, **arguments: Any) -> None:
+    def launch(self, *unnamed: object, stream: Any = None, **arguments: Any) -> None:
         """Launches it on arrays in GPU memory or of NumPy, as `Program.launch` does.
 
         Args:
@@ -89,11 +94,17 @@ class ExportedKernel:
                 is left out is what it was in the exported program.
 
         Raises:
-            BindError: an argument is missing, unknown, or not of a shape, dtype or memory order
-                that the kernel was exported for. ExportError: the GPU is not one that it was
-                exported for. LaunchError: the driver refuses it. UnavailableError: there is no
-                driver, or no GPU.
+            BindError: an argument is not named, missing, unknown, or not of a shape, dtype or
+                memory order that the kernel was exported for. ExportError: the GPU is not one that
+                it was exported for. LaunchError: the driver refuses it. UnavailableError: there is
+                no driver, or no GPU.
         """
+        if unnamed:
+            names = ", ".join(f"{x.param.name}=..." for x in self.manifest.parameters)
+            raise BindError(
+                f"exported kernel '{self.manifest.name}' takes its arguments by name, got"
+                f" {len(unnamed)} without: launch({names})"
+            )
         key = _known_by(arguments)
         launcher = self._kept(self._checked, key) if key is not None else None
         if launcher is None:

@@ -15,7 +15,7 @@ from tilepipe.export.rules import Number, Rule, from_json, to_json
 from tilepipe.ir import dtypes
 from tilepipe.ir.memory import ScalarParam, TensorParam
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,14 +221,25 @@ def read(path: Path) -> Manifest:
         ExportError: there is no such file, it is none, of another format, or was changed.
     """
     try:
+        return _read(path)
+    except RecursionError:  # the text is parsed, but its parts are read one within the other
+        raise ExportError(
+            f"{path} is no manifest of an exported kernel: it is nested too deeply"
+        ) from None
+
+
+def _read(path: Path) -> Manifest:
+    try:
         text = files.read(path)
     except OSError as error:
         raise ExportError(f"cannot read the manifest {path}: {error.strerror}") from None
     try:
-        body = json.loads(text)
+        body = files.parsed_json(text)
         digest, version = body.pop("sha256"), body["format"]
-    except (ValueError, KeyError, AttributeError, TypeError):
+    except (KeyError, AttributeError, TypeError):
         raise ExportError(f"{path} is no manifest of an exported kernel") from None
+    except ValueError as error:
+        raise ExportError(f"{path} is no manifest of an exported kernel: {error}") from None
     if version != FORMAT:
         raise ExportError(
             f"{path} is of format {version}, written by tilepipe {body.get('tilepipe')}; this is"

@@ -159,10 +159,10 @@ def read(path: Path) -> Saved:
             damaged.
     """
     try:
-        report = json.loads(files.read(path).decode())
+        report = files.parsed_json(files.read(path).decode())
     except OSError as error:
         raise BindError(f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise BindError(f"{path} is no saved counterexample, or cut short: {error}") from None
     if not isinstance(report, dict) or report.get("format") != FORMAT:
         raise BindError(

@@ -17,11 +17,11 @@
 extern "C" {
 #endif
 
-#define TILEPIPE_FORMAT 1      /* of manifests and of the tables below */
+#define TILEPIPE_FORMAT 2      /* of manifests and of the tables below */
 #define TILEPIPE_RANK 5        /* dimensions of a tensor, at most */
 #define TILEPIPE_PARAMETERS 24 /* of a kernel, at most */
 #define TILEPIPE_ARGUMENTS 96  /* of its machine code, at most */
-#define TILEPIPE_MAPS 8        /* tensor maps of a kernel, at most */
+#define TILEPIPE_MAPS 16       /* tensor maps of a kernel, at most */
 #define TILEPIPE_KEPT 16       /* encoded maps that are kept for each tensor */
 
 /* A tensor in GPU memory. Strides are in elements; all 0: the tensor has no gaps, with its

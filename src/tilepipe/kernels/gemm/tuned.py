@@ -216,7 +216,7 @@ def _read(path: Path) -> Tuned:
 
     try:
         text = files.read(path).decode()
-        raw = json.loads(text, object_pairs_hook=once)
+        raw = files.parsed_json(text, once)
     except OSError as error:
         return Tuned(problems=[f"{path}: {error.strerror}"], broken=True)
     except UnicodeDecodeError:
@@ -225,10 +225,8 @@ def _read(path: Path) -> Tuned:
         return Tuned(
             problems=[f"{path}:{error.lineno}: ignored, it is not JSON: {error.msg}"], broken=True
         )
-    except ValueError as error:  # a number of thousands of digits
-        return Tuned(problems=[f"{path}: ignored, {error}"], broken=True)
-    except RecursionError:
-        return Tuned(problems=[f"{path}:1: ignored, it is nested too deeply"], broken=True)
+    except ValueError as error:  # nested too deeply, or a number of thousands of digits
+        return Tuned(problems=[f"{path}:1: ignored, {error}"], broken=True)
     if not isinstance(raw, dict):
         return Tuned(problems=[f"{path}:1: ignored, it must be an object of entries"], broken=True)
     configs, problems = {}, []
