@@ -42,6 +42,11 @@ def test_a_lane_that_no_number_decides_about_is_like_any_other() -> None:
     assert lanes(WORKS) == [0]
 
 
+def test_the_policy_of_a_cache_is_no_number_of_a_lane() -> None:
+    policy = "createpolicy.fractional.L2::evict_first.b64 %rd2, 1.0; add.u64 %rd3, %rd2, 1;"
+    assert lanes(policy + WORKS) == [0]
+
+
 @pytest.mark.parametrize(
     "condition",
     [
