@@ -86,8 +86,8 @@ format: $(FULL) ## let ruff fix and format
 site: $(DOCS) ## build the documentation as a site, build/site/index.html; a warning is an error
 	$(BIN)/python -m tools.site
 
-dist: $(RELEASE) ## build wheel and sdist, build/dist, and try them in clean environments of each Python that is here
-	$(BIN)/python -m tools.release
+dist: $(RELEASE) ## build wheel and sdist, build/dist, and try them in clean environments of each Python that is here (ARGS="3.12 3.13" to choose)
+	$(BIN)/python -m tools.release $(ARGS)
 
 clean: ## remove the venv, caches and build output
 	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -1,5 +1,6 @@
-"""`python -m tools.release`: builds an sdist and, from it, a wheel into build/dist, and tries the
-wheel in a clean environment of each Python that this machine has.
+"""`python -m tools.release [VERSION ...]`: builds an sdist and, from it, a wheel into build/dist,
+and tries the wheel in a clean environment of each Python that this machine has, or of those that
+are named; `this` is the one that runs this.
 
 Of a Python that is not there, the dependencies are resolved: each must have a wheel for it.
 """
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,14 +24,18 @@ PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 DIST = ROOT / "build" / "dist"
 
 
-def main() -> None:
+def main(named: Sequence[str]) -> None:
     """Builds, looks into the wheel, and tries it."""
+    this = ".".join(map(str, sys.version_info[:2]))
+    versions = [this if version == "this" else version for version in named] or PYTHONS
+    if unknown := [version for version in versions if not re.fullmatch(r"3\.\d+", version)]:
+        raise SystemExit(f"not a version of Python, such as 3.12, or `this`: {', '.join(unknown)}")
     wheel = build()
     complain_of_missing_files(wheel)
     with ThreadPoolExecutor(2) as pool:
-        tried = list(pool.map(lambda version: try_on(version, wheel), PYTHONS))
+        tried = list(pool.map(lambda version: try_on(version, wheel), versions))
     print(
-        *(f"Python {version}: {said}" for version, said in zip(PYTHONS, tried, strict=True)),
+        *(f"Python {version}: {said}" for version, said in zip(versions, tried, strict=True)),
         sep="\n",
     )
 
@@ -115,4 +121,4 @@ def run(*words: object, cwd: Path = ROOT) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
