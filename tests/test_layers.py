@@ -102,7 +102,7 @@ LOADED_LATE = {
     "cuda": {"cuda"},
     "description": {"tilepipe.description"},
     "export": {"tilepipe.export"},
-    "files": {"fcntl", "tempfile"},
+    "files": {"fcntl", "json", "tempfile"},
     "host_arguments": {"difflib"},
     "lang": {"difflib"},
     "kernels": {"json", "torch"},

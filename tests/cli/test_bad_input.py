@@ -161,7 +161,7 @@ def test_forgetting_without_a_gpu_names_the_chip(
 ) -> None:
     path = tmp_path / "tuned.json"
     monkeypatch.setenv("TILEPIPE_TUNED", str(path))
-    text = '{"B200: m=8": {"config": {}}, "H200: m=8": {"config": {}}}'
+    text = '{"B200: m=8 n=8 k=8": {"config": {}}, "H200: m=8 n=8 k=8": {"config": {}}}'
     path.write_text(text)
     code, _, err = tilepipe("tune", "--forget")
     assert (code, path.read_text()) == (2, text)

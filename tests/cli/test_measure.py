@@ -175,7 +175,7 @@ def test_no_file_of_tuned_configurations(what: str, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.slow
 def test_names_in_the_file_are_no_markup(file: Path) -> None:
-    file.write_text('{"[bold]mine": {"config": {}}}')
+    file.write_text('{"[bold]mine: m=8 n=8 k=8": {"config": {}}}')
     assert "[bold]mine" in tilepipe("tune", "--list").stdout
 
 
