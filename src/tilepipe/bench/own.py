@@ -120,7 +120,7 @@ class Line:
         return self.nbytes / self.us[OURS] * 1e-3
 
     def report(self) -> dict[str, Any]:
-        """For `--json`."""
+        """The line as `--json` prints it."""
         return {
             "instance": self.instance,
             "regime": self.regime,

@@ -48,7 +48,7 @@ class MoreStages:
         )
 
     def report(self) -> dict[str, Any]:
-        """For `--json`."""
+        """The finding as `--json` prints it."""
         return {"setting": self.setting, "value": self.value, "simulated_us": self.us}
 
 

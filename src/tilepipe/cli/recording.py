@@ -103,7 +103,7 @@ def saved_up_to_a_fault(output: Path) -> Iterator[None]:
 
 
 def until(fault: SimFault) -> Timeline | None:
-    """What has been recorded until a fault."""
+    """The timeline up to a fault; None where none was recorded."""
     from tilepipe.timeline import Timeline
 
     return fault.timeline if isinstance(fault.timeline, Timeline) else None
@@ -121,7 +121,7 @@ def check_name(output: Path) -> None:
 
 
 def recording_of(launch: AnyLaunch) -> Recording:
-    """What records all CTAs of a launch."""
+    """A recording of all CTAs of a launch of PTX."""
     from tilepipe import ptx
     from tilepipe.timeline.recording import Recording
 

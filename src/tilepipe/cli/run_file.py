@@ -38,7 +38,7 @@ class Ran:
         return all(x.ok for x in self.agreements.values())
 
     def report(self) -> dict[str, Any]:
-        """For `--json`."""
+        """The run as `--json` prints it."""
         return {
             "instance": self.instance,
             "wall_s": self.wall_s,

@@ -23,7 +23,7 @@ MEASURED = (
 
 
 def report(found: Timeline) -> dict[str, Any]:
-    """For `--json`."""
+    """The report as `--json` prints it."""
     where = found.measured
     return {
         "ctas": found.ctas,

@@ -47,7 +47,7 @@ class Agreement:
         return f"relative difference {self.rel_error:.1e} (at most {self.allowed:g}), {verdict}"
 
     def report(self) -> dict[str, Any]:
-        """For `--json`."""
+        """The comparison as `--json` prints it."""
         return {
             "ok": self.ok,
             "rel_error": self.rel_error,
