@@ -121,7 +121,7 @@ def check_name(output: Path) -> None:
 
 
 def recording_of(launch: AnyLaunch) -> Recording:
-    """A recording of all CTAs of a launch of PTX."""
+    """A recording of all CTAs of a launch."""
     from tilepipe import ptx
     from tilepipe.timeline.recording import Recording
 

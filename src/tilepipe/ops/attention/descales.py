@@ -73,7 +73,7 @@ def broadcasts(shape: tuple[int, ...], wanted: tuple[int, int]) -> bool:
 
 
 def array_of_heads(x: Any, wanted: tuple[int, int]) -> Array:
-    """A descale of each (batch, head) as a NumPy array: a number or an array, spread to `wanted`."""
+    """The descale of each (batch, head) as a NumPy array: `x` spread to `wanted`."""
     if isinstance(x, float):
         return np.full(wanted, x, np.float32)
     return np.ascontiguousarray(np.broadcast_to(x, wanted))
