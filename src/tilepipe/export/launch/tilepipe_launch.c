@@ -202,38 +202,6 @@ void tilepipe_unload(tilepipe_kernel *kernel)
 
 /* -- shapes --------------------------------------------------------------------------------- */
 
-int tilepipe_match(tilepipe_kernel *kernel, const tilepipe_tensor *const *tensors,
-                   int64_t *symbols)
-{
-  const tilepipe_image *image = kernel->image;
-  int i, axis;
-  if (kernel->function == NULL) return kernel->image == NULL ? 1 :
-    tilepipe_fail(kernel, "not loaded");
-  for (i = 0; i < image->symbols; i++) symbols[i] = -1;
-  for (i = 0; i < image->tensors; i++) {
-    const tilepipe_parameter *p = &image->tensor[i];
-    if (tensors[i]->data == NULL) return tilepipe_fail(kernel, "%s.data is NULL", p->name);
-    if ((uintptr_t)tensors[i]->data % (uintptr_t)p->aligned)
-      return tilepipe_fail(kernel, "%s starts at %p; it has to be a multiple of %d bytes", p->name,
-                           tensors[i]->data, p->aligned);
-    for (axis = 0; axis < p->rank; axis++) {
-      int64_t found = tensors[i]->shape[axis];
-      int of = p->symbol[axis];
-      if (found < 1 || found > INT32_MAX)
-        return tilepipe_fail(kernel, "%s.shape[%d] is %lld; an extent is 1 to 2147483647", p->name,
-                             axis, (long long)found);
-      if (of < 0 && found != p->extent[axis])
-        return tilepipe_fail(kernel, "%s.shape[%d] is %lld; it was exported for %lld", p->name,
-                             axis, (long long)found, (long long)p->extent[axis]);
-      if (of >= 0 && symbols[of] >= 0 && symbols[of] != found)
-        return tilepipe_fail(kernel, "%s.shape[%d] is %lld, but %s is %lld elsewhere", p->name,
-                             axis, (long long)found, image->symbol[of], (long long)symbols[of]);
-      if (of >= 0) symbols[of] = found;
-    }
-  }
-  return 0;
-}
-
 /* The strides of a tensor, in elements. */
 static int strides_of(tilepipe_kernel *kernel, const tilepipe_parameter *p,
                       const tilepipe_tensor *t, int64_t *stride)
@@ -252,6 +220,61 @@ static int strides_of(tilepipe_kernel *kernel, const tilepipe_parameter *p,
   if (stride[p->inner] != 1 && t->shape[p->inner] > 1)
     return tilepipe_fail(kernel, "%s.stride[%d] is %lld; this dimension was exported contiguous",
                          p->name, p->inner, (long long)stride[p->inner]);
+  return 0;
+}
+
+/* The shapes of all tensors as the kernel takes them, and what follows from them. */
+static int match_shapes(tilepipe_kernel *kernel, const tilepipe_tensor *const *tensors)
+{
+  const tilepipe_image *image = kernel->image;
+  int64_t *symbols = kernel->symbol;
+  int i, axis;
+  for (i = 0; i < image->symbols; i++) symbols[i] = -1;
+  for (i = 0; i < image->tensors; i++) {
+    const tilepipe_parameter *p = &image->tensor[i];
+    for (axis = 0; axis < p->rank; axis++) {
+      int64_t found = tensors[i]->shape[axis];
+      int of = p->symbol[axis];
+      if (found < 1 || found > INT32_MAX)
+        return tilepipe_fail(kernel, "%s.shape[%d] is %lld; an extent is 1 to 2147483647", p->name,
+                             axis, (long long)found);
+      if (of < 0 && found != p->extent[axis])
+        return tilepipe_fail(kernel, "%s.shape[%d] is %lld; it was exported for %lld", p->name,
+                             axis, (long long)found, (long long)p->extent[axis]);
+      if (of >= 0 && symbols[of] >= 0 && symbols[of] != found)
+        return tilepipe_fail(kernel, "%s.shape[%d] is %lld, but %s is %lld elsewhere", p->name,
+                             axis, (long long)found, image->symbol[of], (long long)symbols[of]);
+      if (of >= 0) symbols[of] = found;
+    }
+    if (strides_of(kernel, p, tensors[i], kernel->stride[i])) return 1;
+    kernel->matched[i] = *tensors[i];
+  }
+  return 0;
+}
+
+int tilepipe_match(tilepipe_kernel *kernel, const tilepipe_tensor *const *tensors,
+                   int64_t *symbols)
+{
+  const tilepipe_image *image = kernel->image;
+  int i, known = kernel->matches;
+  if (kernel->function == NULL) return kernel->image == NULL ? 1 :
+    tilepipe_fail(kernel, "not loaded");
+  for (i = 0; i < image->tensors; i++) {
+    const tilepipe_parameter *p = &image->tensor[i];
+    const tilepipe_tensor *t = tensors[i], *last = &kernel->matched[i];
+    if (t->data == NULL) return tilepipe_fail(kernel, "%s.data is NULL", p->name);
+    if ((uintptr_t)t->data & (uintptr_t)(p->aligned - 1)) /* a power of two */
+      return tilepipe_fail(kernel, "%s starts at %p; it has to be a multiple of %d bytes", p->name,
+                           t->data, p->aligned);
+    known = known && !memcmp(last->shape, t->shape, sizeof t->shape)
+                  && !memcmp(last->stride, t->stride, sizeof t->stride);
+  }
+  if (!known) {
+    kernel->matches = 0;
+    if (match_shapes(kernel, tensors)) return 1;
+    kernel->matches = 1;
+  }
+  memcpy(symbols, kernel->symbol, (size_t)image->symbols * sizeof *symbols);
   return 0;
 }
 
@@ -333,21 +356,15 @@ static int map_of(tilepipe_kernel *kernel, const tilepipe_parameter *p, const ti
                   const int64_t *stride, void *result)
 {
   tilepipe_encoded *kept = kernel->kept[p->map];
-  tilepipe_tensor wanted;
   uint64_t hash = (uintptr_t)t->data >> 4;
   int axis;
-  memset(&wanted, 0, sizeof wanted);
-  wanted.data = t->data;
-  for (axis = 0; axis < p->rank; axis++) {
-    wanted.shape[axis] = t->shape[axis];
-    wanted.stride[axis] = stride[axis];
+  for (axis = 0; axis < p->rank; axis++)
     hash = (hash ^ (uint64_t)t->shape[axis]) * 0x9e3779b97f4a7c15u;
-  }
   kept += (hash >> 32) % TILEPIPE_KEPT;
-  if (memcmp(&kept->of, &wanted, sizeof wanted) != 0) {
+  if (memcmp(&kept->of, t, sizeof *t) != 0) {
     kept->of.data = NULL;
     if (encode(kernel, p, t, stride, kept->map)) return 1;
-    kept->of = wanted;
+    kept->of = *t;
   }
   memcpy(result, kept->map, sizeof kept->map);
   return 0;
@@ -361,7 +378,7 @@ int tilepipe_launch(tilepipe_kernel *kernel, const tilepipe_tensor *const *tenso
   const tilepipe_image *image = kernel->image;
   unsigned char block[(TILEPIPE_MAPS + 1) * MAP_ALIGNMENT];
   unsigned char *maps = (unsigned char *)aligned(block);
-  int64_t stride[TILEPIPE_PARAMETERS][TILEPIPE_RANK];
+  int64_t (*stride)[TILEPIPE_RANK] = kernel->stride; /* as tilepipe_match has left them */
   union { void *data; int64_t stride; int32_t shape; } value[TILEPIPE_ARGUMENTS];
   void *pointers[TILEPIPE_ARGUMENTS];
   CUlaunchAttribute attribute;
@@ -371,8 +388,6 @@ int tilepipe_launch(tilepipe_kernel *kernel, const tilepipe_tensor *const *tenso
     return tilepipe_fail(kernel,
                          "its grid comes to %lld CTAs; it has to be 1 to 2147483647, in clusters of"
                          " %d", (long long)grid, image->cluster);
-  for (i = 0; i < image->tensors; i++)
-    if (strides_of(kernel, &image->tensor[i], tensors[i], stride[i])) return 1;
   for (i = 0; i < image->arguments; i++) {
     const tilepipe_argument *a = &image->argument[i];
     pointers[i] = &value[i];

@@ -78,6 +78,11 @@ typedef struct {
   CUfunction function;
   int driver;
   char error[640];
+  /* The shapes and strides of the last launch, which need no second look, and what follows. */
+  int matches;
+  tilepipe_tensor matched[TILEPIPE_PARAMETERS];
+  int64_t stride[TILEPIPE_PARAMETERS][TILEPIPE_RANK];
+  int64_t symbol[TILEPIPE_PARAMETERS * TILEPIPE_RANK];
   tilepipe_encoded kept[TILEPIPE_MAPS][TILEPIPE_KEPT];
 } tilepipe_kernel;
 
@@ -88,7 +93,8 @@ int tilepipe_load_data(tilepipe_kernel *kernel, const tilepipe_image *image, con
                        size_t bytes);
 void tilepipe_unload(tilepipe_kernel *kernel);
 
-/* What the generated functions call: check shapes and find the free extents; launch; fail. */
+/* What the generated functions call: check shapes and find the free extents; launch the tensors
+ * that were just checked; fail. */
 int tilepipe_match(tilepipe_kernel *kernel, const tilepipe_tensor *const *tensors,
                    int64_t *symbols);
 int tilepipe_launch(tilepipe_kernel *kernel, const tilepipe_tensor *const *tensors,
