@@ -307,7 +307,7 @@ class Machine:
             for slot in cta.slots:
                 for access in slot.accesses:
                     self.order.retire(access)
-                slot.accesses = []
+                slot.clear()
             for bar in cta.bars:
                 self.order.retire_bit(
                     bar.init_bit | bar.fenced | bar.proxy_bit | sum(set(bar.completion_bits))

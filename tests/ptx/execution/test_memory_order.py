@@ -243,6 +243,36 @@ def test_a_fence_learns_from_all_flags_that_its_thread_has_seen() -> None:
         run(text.replace("FENCE", ""), zeros(flags), zeros(flags), block=flags + 32)
 
 
+# CTA 0 stores words one after the other and raises a flag; CTA 1 waits for it and loads the last.
+ONE_AFTER_THE_OTHER = """
+    mov.u32 %r5, %ctaid.x;
+    setp.ne.u32 %p1, %t, 0;
+    @%p1 bra END;
+    setp.eq.u32 %p2, %r5, 1;
+    @%p2 bra READ;
+    mov.u32 %r2, 0;
+    mov.u64 %rd2, %b1;
+    MORE: st.global.u32 [%rd2], %r2;
+    add.u64 %rd2, %rd2, 64;
+    add.u32 %r2, %r2, 1;
+    setp.lt.u32 %p1, %r2, 40;
+    @%p1 bra MORE;
+    st.{release}.gpu.global.u32 [%b0], 1;
+    bra END;
+    READ: ld.acquire.gpu.global.u32 %r1, [%b0];
+    setp.eq.u32 %p1, %r1, 0;
+    @%p1 bra READ;
+    ld.global.u32 %r1, [%b1+2496];
+    END:
+"""
+
+
+def test_a_race_with_the_last_of_many_stores_of_another_cta() -> None:
+    run(ONE_AFTER_THE_OTHER.format(release="release"), zeros(), zeros(640), grid=2)
+    with pytest.raises(RaceError, match="written relaxed"):
+        run(ONE_AFTER_THE_OTHER.format(release="relaxed"), zeros(), zeros(640), grid=2)
+
+
 # -- the write that is observed ------------------------------------------------------------
 
 # `{n}` threads of their own warps, or CTAs, count themselves; the last one resets the counter.

@@ -192,8 +192,8 @@ class AccessBits:
     """
 
     __slots__ = (
-        "dead", "fenceable", "free", "holders", "look_at", "release_bits", "resting", "shares",
-        "size",
+        "_shares_by_parts", "dead", "fenceable", "free", "holders", "look_at", "release_bits",
+        "resting", "shares", "size",
     )  # fmt: skip
 
     def __init__(self, holders: Callable[[], Iterable[Holder]]) -> None:
@@ -204,6 +204,7 @@ class AccessBits:
         self.dead = self.resting = self.release_bits = 0
         self.fenceable: list[Fenceable] = []  # live accesses that a proxy fence matters to
         self.shares: list[Share] = []
+        self._shares_by_parts: dict[tuple[Knowledge, int, int], Share] = {}
 
     def new_bit(self) -> int:
         """A bit that is in no set yet."""
@@ -227,12 +228,12 @@ class AccessBits:
         bits &= ~(self.dead | self.resting)
         if not bits:
             return 0
-        for share in self.shares:
-            if share.owner is owner and share.lanes == lanes and share.bits == bits:
-                return share.bit
-        made = Share(owner, bits, lanes, self.new_bit())
-        self.shares.append(made)
-        return made.bit
+        found = self._shares_by_parts.get((owner, bits, lanes))
+        if found is None:
+            found = Share(owner, bits, lanes, self.new_bit())  # which may compact
+            self.shares.append(found)
+            self._shares_by_parts[owner, bits, lanes] = found
+        return found.bit
 
     def lanes_known(self, old: Fenceable, known: int) -> int:
         """The lanes whose parts of an access are among what is known, by shares."""
@@ -278,6 +279,10 @@ class AccessBits:
             if not share.bits:
                 self.dead |= share.bit
         self.shares = [share for share in self.shares if share.bits]
+        # where two have become the same, the older one
+        self._shares_by_parts = {
+            (share.owner, share.bits, share.lanes): share for share in reversed(self.shares)
+        }
         while rested:
             lowest = rested & -rested
             self.free.append(lowest)

@@ -117,34 +117,32 @@ def access(m: Machine, slot: Slot, new: Access, known: int) -> int:
     need = _across_views(m, slot, new, known) if slot.views else 0
     if new.is_write and new.rect == slot.whole and new.points is None:
         return need | _overwrite(m, slot, new, known)
-    keep = []
+    retired = set()
     is_write, agent, points = new.is_write, new.agent, new.points
-    r0, r1, c0, c1 = new.rect
-    for old in slot.accesses:
-        o0, o1, p0, p1 = old.rect
-        if r0 < o1 and o0 < r1 and c0 < p1 and p0 < c1:
-            if is_write or old.is_write:
-                single = points is not None or old.points is not None
-                if not (single and not slot.points_meet(new, old)):
-                    if old.release_bit or old.fenced or not old.bit & known:
-                        _check_order(m, slot, old, new, known)
-                    need |= old.bit
-                    if is_write and slot.covers(new, old):
-                        if not _remains(m, old, new, known):
-                            m.order.retire(old)
-                            continue
-                    elif old.stored is not None:  # it stays, but memory may not hold what it stored
-                        one_value.keeps(m, old, new)
-            elif (
-                old.agent is agent
-                and _succeeds(new, old, known)
-                and ((old.rect == new.rect and points is old.points) or slot.covers(new, old))
-            ):
-                m.order.retire(old)
+    for old in slot.near(new.rect):
+        if is_write or old.is_write:
+            single = points is not None or old.points is not None
+            if single and not slot.points_meet(new, old):
                 continue
-        keep.append(old)
-    keep.append(new)
-    slot.accesses = keep
+            if old.release_bit or old.fenced or not old.bit & known:
+                _check_order(m, slot, old, new, known)
+            need |= old.bit
+            if is_write and slot.covers(new, old):
+                if not _remains(m, old, new, known):
+                    m.order.retire(old)
+                    retired.add(old)
+            elif old.stored is not None:  # it stays, but memory may not hold what it stored
+                one_value.keeps(m, old, new)
+        elif (
+            old.agent is agent
+            and _succeeds(new, old, known)
+            and ((old.rect == new.rect and points is old.points) or slot.covers(new, old))
+        ):
+            m.order.retire(old)
+            retired.add(old)
+    if retired:
+        slot.drop(retired)
+    slot.add(new)
     return need
 
 
@@ -164,20 +162,19 @@ def _across_views(m: Machine, slot: Slot, new: Access, known: int) -> int:
     need = 0
     touched = slot.bytes_of(new)
     for view in slot.views:
-        keep = []
+        retired = set()
         for old in view.accesses:
             before = view.bytes_of(old) if new.is_write or old.is_write else None
             if before is None or not touched.meets(before):
-                keep.append(old)
                 continue
             if old.release_bit or old.fenced or not old.bit & known:
                 _check_order(m, slot, old, new, known, view)
             need |= old.bit
             if new.is_write and before.within(touched):
                 m.order.retire(old)
-            else:
-                keep.append(old)
-        view.accesses = keep
+                retired.add(old)
+        if retired:
+            view.drop(retired)
         if new.is_write:
             view.overwritten()
     return need
@@ -193,7 +190,8 @@ def _overwrite(m: Machine, slot: Slot, new: Access, known: int) -> int:
             _check_order(m, slot, old, new, known)
         need |= old.bit
         m.order.retire(old)
-    slot.accesses = [new]
+    slot.clear()
+    slot.add(new)
     return need
 
 

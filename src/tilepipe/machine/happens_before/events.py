@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,6 +35,8 @@ class Event:
             elements.
         layout: where an (m, n) fragment begins, in rows modulo 64 and columns modulo 8, which
             decides the lane of each element.
+        lo, hi: bytes of the allocation between which all of a `ByteEvent`'s lie, for a quick answer
+            to whether it is far from another; of other events everything is between them.
         points: flat index of an element -> the lanes that touched it, for accesses of single
             elements.
         epoch: the agent's `released` when it was made.
@@ -66,6 +69,9 @@ class Event:
         "strong",
         "who",
     )  # fmt: skip
+
+    lo = 0
+    hi = sys.maxsize
 
     def __init__(self, ag: Actor, site: Site, mask: int, is_write: bool, cluster: int) -> None:
         self.who = str(ag)
@@ -159,13 +165,21 @@ def boxes_meet(one: Box, other: Box) -> bool:
 
 @dataclass(eq=False, slots=True)
 class Present:
-    """The record of one cluster's accesses to a tensor: see `GlobalOrder`."""
+    """The record of one cluster's accesses to a tensor: see `GlobalOrder`. `lo`, `hi`: between
+    which all of them lie, as of an `Event`.
+    """
 
     live: list[Event] = field(default_factory=list)
     settled: list[Event] = field(default_factory=list)
     written: bool = False
     latest: dict[tuple[int, int, int], Event] = field(default_factory=dict)
     sweep_at: int = SWEEP
+    lo: int = sys.maxsize
+    hi: int = 0
+
+    def widen(self, event: Event) -> None:
+        """Takes in what an event touches."""
+        self.lo, self.hi = min(self.lo, event.lo), max(self.hi, event.hi)
 
 
 class GlobalOrder:

@@ -150,6 +150,7 @@ def runs(
     same = before is not None and before.bit and before.epoch == ag.released
     if same and isinstance(before, ByteEvent) and before.fences == ag.fences:
         before.add(touched)
+        order.present.widen(before)
         _mark(order, before, where)
         return before
     _record(m, order, event, where)
@@ -254,11 +255,13 @@ def _known_of_clusters(
     else:
         return
     assert order.presents is not None
+    lo, hi = new.lo, new.hi
     for present in order.presents:
-        if present is order.present:
+        if present is order.present or present.hi <= lo or hi <= present.lo:
             continue
         for events in (present.live, present.settled):
-            if covered := [old for old in events if _follows(m, order, new, old, known)]:
+            near = [old for old in events if old.lo < hi and lo < old.hi]
+            if covered := [old for old in near if _follows(m, order, new, old, known)]:
                 events[:] = [old for old in events if old not in covered]
                 for old in covered:
                     _retire(m, order, old)
@@ -284,7 +287,11 @@ def _within_cluster(m: Machine, order: GlobalOrder, ag: Agent, new: Event, known
         RaceError: one that conflicts is not known to the threads that make it.
     """
     keep = []
+    lo, hi = new.lo, new.hi
     for old in order.present.live:
+        if old.hi <= lo or hi <= old.lo:
+            keep.append(old)
+            continue
         if new.box is not None and old.box is not None and not boxes_meet(new.box, old.box):
             keep.append(old)
             continue
@@ -343,6 +350,7 @@ def _record(m: Machine, order: GlobalOrder, event: Event, where: Index) -> None:
     if m.world.program.commits and not event.asynchronous:
         m.order.add_release_bit(event)
     present.live.append(event)
+    present.widen(event)
     present.written |= event.is_write
     order.history.append(event)
     event.number = len(order.history)

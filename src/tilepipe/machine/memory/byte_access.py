@@ -410,5 +410,5 @@ def _is_response(space: ByteSpace, touched: ByteSet) -> bool:
         written.is_write
         and written.site.facts.unit is Unit.LAUNCH_CONTROL
         and touched.meets(space.bytes_of(written))
-        for written in space.accesses
+        for written in space.near((0, 1, touched.lo, touched.hi))
     )

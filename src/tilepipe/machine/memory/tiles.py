@@ -27,6 +27,7 @@ from tilepipe.machine.memory.storage import Array, storage
 from tilepipe.machine.memory.tile_bytes import OneTile, TileArray
 
 EMPTY, PARTIAL, WHOLE = 0, 1, 2
+FEW = 64  # live accesses that a space of bytes has room for at first
 
 
 class Slot:
@@ -107,7 +108,7 @@ class Slot:
         """A new CTA: its memory is poison."""
         self.state = EMPTY
         self.filled = None
-        self.accesses = []
+        self.clear()
         self.space = None
         self.views = self.given_views
 
@@ -163,6 +164,30 @@ class Slot:
         if self.space is None:
             self.state = EMPTY
             self.filled = None
+
+    # -- the live accesses -------------------------------------------------------------
+
+    def near(self, rect: Rect) -> list[Access]:
+        """The live accesses whose rectangles meet another, in the order in which they came."""
+        r0, r1, c0, c1 = rect
+        found = []
+        for old in self.accesses:
+            o0, o1, p0, p1 = old.rect
+            if r0 < o1 and o0 < r1 and c0 < p1 and p0 < c1:
+                found.append(old)
+        return found
+
+    def add(self, access: Access) -> None:
+        """A further live access."""
+        self.accesses.append(access)
+
+    def drop(self, gone: set[Access]) -> None:
+        """Some accesses are live no longer."""
+        self.accesses = [old for old in self.accesses if old not in gone]
+
+    def clear(self) -> None:
+        """No access is live any longer."""
+        self.accesses = []
 
     # -- which accesses touch what -----------------------------------------------------
 
@@ -240,14 +265,18 @@ class ByteSpace(Slot):
         size: how many there are. values: what strong writes have left, by address.
         carried: address of a byte to which poison has been stored -> where it was read.
         writers: (agent, site) -> the bytes that it has written, as a mask from byte 0.
+
+    A kernel that goes by address makes thousands of accesses that are live at once, and each is
+    near few others. So where they begin and end is in arrays (`_ends`), which are compared at once.
     """
 
     axes = ("row", "byte")
     unit = "bytes"
-    __slots__ = ("carried", "memory", "present", "size", "values", "writers")
+    __slots__ = ("_ends", "carried", "memory", "present", "size", "values", "writers")
 
     def __init__(self, cta: CtaPlace, size: int) -> None:
         super().__init__(cta, OneTile("shared memory", dtypes.uint8, 1, size), 0)
+        self._ends: npt.NDArray[np.int64] = np.empty((2, FEW), np.int64)
         self.size = size
         self.memory: Bytes = self._data[0]
         self.reset()
@@ -274,6 +303,35 @@ class ByteSpace(Slot):
         if self.present[touched.lo : touched.hi].all():
             return 0
         return int((~self.present[touched.addresses()]).sum())
+
+    # -- the live accesses -------------------------------------------------------------
+
+    def near(self, rect: Rect) -> list[Access]:
+        return [self.accesses[i] for i in self._places(rect[2], rect[3])]
+
+    def add(self, access: Access) -> None:
+        count = len(self.accesses)
+        if count == self._ends.shape[1]:
+            self._ends = np.concatenate([self._ends, self._ends], axis=1)
+        self._ends[:, count] = access.rect[2:]
+        self.accesses.append(access)
+
+    def drop(self, gone: set[Access]) -> None:
+        lo, hi = min(old.rect[2] for old in gone), max(old.rect[3] for old in gone)
+        places = [i for i in self._places(lo, hi) if self.accesses[i] in gone]
+        left = np.delete(self._ends[:, : len(self.accesses)], places, axis=1)
+        self._ends[:, : left.shape[1]] = left
+        for i in reversed(places):
+            del self.accesses[i]
+
+    def clear(self) -> None:
+        self.accesses = []
+        self._ends = np.empty((2, FEW), np.int64)
+
+    def _places(self, lo: int, hi: int) -> list[int]:
+        """The indices of the live accesses that have bytes between two addresses."""
+        first, end = self._ends[:, : len(self.accesses)]
+        return np.flatnonzero((first < hi) & (lo < end)).tolist()
 
     # -- which accesses touch what -----------------------------------------------------
 
