@@ -55,10 +55,13 @@ def test_a_file(file: Path, tilepipe: Call) -> None:
 
 
 def test_a_page_of_two_runs(file: Path, tilepipe: Call) -> None:
-    two = ["--beside", f"{file}:small", "--beside-set", "stages=1"]
-    code, out, err = tilepipe("timeline", f"{file}:small", *two, "-o", "t.html")
+    first = ["-s", "columns=3", "-s", "stages=2"]
+    code, out, err = tilepipe(
+        "timeline", f"{file}:small", *first, "--beside-set", "stages=1", "-o", "t.html"
+    )
     assert code == 0
-    assert f"{file}:small stages=1, 2 of 2 CTAs" in out.replace("\n", " ")
+    assert f"{file}:small columns=3 stages=2, 2 of 2 CTAs" in out.replace("\n", " ")
+    assert f"{file}:small columns=3 stages=1, 2 of 2 CTAs" in out.replace("\n", " ")
     assert "any browser opens it" in err
     page = Path("t.html").read_text(encoding="utf-8")
     assert page.startswith("<!DOCTYPE html>")
@@ -72,7 +75,10 @@ def test_what_cannot_be_written_or_is_no_program(file: Path, tilepipe: Call) -> 
         ((f"{file}:both", "-o", "t.json"), "makes 2 programs"),
         ((f"{file}:small", "-o", "t.txt"), "a timeline is a page, -o t.html, or trace events"),
         ((f"{file}:small", "--beside", "gemm", "-o", "t.json"), "two timelines are a page"),
-        ((f"{file}:small", "--beside-set", "stages=1", "-o", "t.html"), "there is none"),
+        (
+            (f"{file}:small", "--beside", "stages=1", "-o", "t.html"),
+            "with other settings beside it, give --beside-set stages=1",
+        ),
     ]:
         code, _, err = tilepipe("timeline", *args)
         assert code == 2
@@ -141,6 +147,14 @@ def test_one_stage_more(file: Path, tilepipe: Call) -> None:
     assert re.search(r"critical path of CTA 0, \d\.\d\d µs: tma_load: latency \d+%", out)
     launch = 2.0  # µs, of which no CTA knows
     assert sum(x["us"] for x in one["critical_path"]) == pytest.approx(first - launch)
+
+
+def test_what_a_stage_would_save_is_said_of_the_first_kernel(file: Path, tilepipe: Call) -> None:
+    asked = ["-s", "stages=1", "--beside-set", "stages=2", "--more-stages", "-o", "t.html"]
+    _, out, _ = tilepipe("timeline", f"{file}:small", *asked)
+    said = " ".join(out.split())
+    places = [said.index(x) for x in (":small stages=1, ", "one stage more, ", ":small stages=2, ")]
+    assert places == sorted(places)
 
 
 def test_one_stage_more_that_does_not_fit(tilepipe: Call) -> None:

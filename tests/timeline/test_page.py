@@ -14,7 +14,7 @@ import pytest
 from tests.timeline.browser import Elements, dom, needs_chromium
 from tests.timeline.kernels import copying, recorded
 from tilepipe.errors import BindError
-from tilepipe.timeline import Event, Release, Stopped, Timeline, Wait
+from tilepipe.timeline import Event, Measured, Release, Stopped, Timeline, Wait
 
 EVIL = "</script><img src=x onerror=document.title='run'><!--<b>&amp;\u2028"
 
@@ -85,6 +85,23 @@ def test_two_runs_on_one_page() -> None:
     one, two = recorded(copying(), 1), recorded(copying(columns=3), 1)
     runs = embedded(one.html(two))["runs"]
     assert [len(run["events"]["lane"]) for run in runs] == [len(one.events), len(two.events)]
+
+
+def test_the_title_says_which_kernel_where_and_in_which_fault_it_ended() -> None:
+    of = replace(evil(), name="gemm", fault=None)
+    on = Measured("NVIDIA H200", 1.7, 9.0, 0)
+    ended = Stopped("deadlock: 1 of 2 agents of CTA 0 wait\n\n  agent")
+
+    def title(first: Timeline, second: Timeline | None = None) -> str:
+        found = re.search("<title>(.*?)</title>", first.html(second))
+        assert found is not None
+        return unescape(found[1])
+
+    assert title(of) == "gemm"
+    assert title(replace(of, measured=on), of) == "gemm on NVIDIA H200 beside gemm"
+    assert title(replace(of, fault=ended)) == "gemm: deadlock: 1 of 2 agents of CTA 0 wait"
+    long = title(replace(of, fault=Stopped("x" * 1000)))
+    assert (len(long), long[-1]) == (len("gemm: ") + 100, "…")
 
 
 def test_saving(tmp_path: Path) -> None:

@@ -49,7 +49,9 @@ def timeline(
         typer.Option(
             "--beside-set",
             metavar="NAME=VALUE",
-            help="A setting of the second one; those of the first where none is given.",
+            help="A setting of the second one. The same kernel, which is meant where --beside is"
+            " left out, has those of the first otherwise; another one has them where none is"
+            " given.",
         ),
     ] = None,
     beside_device: Annotated[
@@ -83,11 +85,14 @@ def timeline(
     from tilepipe.cli import programs
     from tilepipe.cli.recording import Recipe, saved_up_to_a_fault
 
-    if beside is None and beside_device is not None:
+    if beside is None and (beside_device is not None or beside_settings):
         beside = what
     _check_output(output, beside)
-    if beside is None and beside_settings:
-        raise BindError("--beside-set is about the kernel of --beside, and there is none")
+    if beside is not None and "=" in beside and not programs.names_file(beside):
+        raise BindError(
+            f"--beside takes a kernel, got {beside}. To have {what} with other settings beside it,"
+            f" give --beside-set {beside}"
+        )
     if source is Source.ptx and device is Device.cuda:
         raise BindError("--from ptx simulates: it goes with --device sim")
     if one_more and (device is Device.cuda or source is Source.ptx):
@@ -99,11 +104,11 @@ def timeline(
         first = wanted.recorded(what, settings or [], device, source)
     found, other = first.timeline, None
     if beside is not None:
-        given = settings if beside_settings is None else beside_settings
-        same = beside == what and beside_settings is None and not programs.names_file(what)
+        given = _settings_beside(settings or [], beside_settings or [], beside == what)
+        same = beside == what and not beside_settings and not programs.names_file(what)
         other = wanted.recorded(
             beside,
-            given or [],
+            given,
             device if beside_device is None else beside_device,
             source if beside_device is not Device.cuda else Source.program,
             first.config if same else None,
@@ -118,14 +123,23 @@ def timeline(
         about = {"kernel": what, "config": first.config, "output": str(output)}
         print_json({**about, **report(found), "more_stages": [x.report() for x in more]})
         return
-    for one in (found, other):
-        if one is not None:
-            show(one)
+    show(found)
     for change in more:
         out.print(str(change))
+    if other is not None:
+        out.print()
+        show(other)
     count = len(found.events) + (len(other.events) if other is not None else 0)
     opens = "ui.perfetto.dev" if output.suffix == ".json" else "any browser"
     err.print(f"{output}: {count:,} events; {opens} opens it")
+
+
+def _settings_beside(first: list[str], second: list[str], same: bool) -> list[str]:
+    """The settings of the second kernel: `same`, that it is the first one."""
+    if not second or not same:
+        return second or first
+    changed = {setting.partition("=")[0] for setting in second}
+    return [x for x in first if x.partition("=")[0] not in changed] + second
 
 
 def _check_output(output: Path, beside: str | None) -> None:

@@ -19,6 +19,7 @@ from tilepipe.timeline.record import Measured, Record, Stopped
 
 _KINDS = {"copy": 0, "mma": 1, "wait": 2}
 _NONE = -1
+_TITLE = 100  # characters of a fault
 _DIGITS = 5  # of microseconds: a hundredth of a nanosecond, a fiftieth of a cycle
 
 
@@ -26,7 +27,7 @@ def page(timelines: Sequence[Record]) -> str:
     """A page with these timelines, one below the other, on one axis of time."""
     assets = files("tilepipe.timeline") / "assets"
     texts = {
-        "@TITLE@": escape(" beside ".join(timeline.name for timeline in timelines)),
+        "@TITLE@": escape(" beside ".join(map(_title, timelines))),
         "@CSS@": (assets / "page.css").read_text(encoding="utf-8"),
         "@SCRIPT@": (assets / "page.js").read_text(encoding="utf-8"),
         "@DATA@": _in_script(data(timelines)),
@@ -40,6 +41,17 @@ def page(timelines: Sequence[Record]) -> str:
         before.replace("@TITLE@", texts["@TITLE@"]), texts["@CSS@"], between, texts["@DATA@"],
         last, texts["@SCRIPT@"], after,
     ))  # fmt: skip
+
+
+def _title(timeline: Record) -> str:
+    """Which kernel it is of, where it was measured, and in which fault it ended."""
+    title = timeline.name
+    if timeline.measured is not None:
+        title += f" on {timeline.measured.device}"
+    if timeline.fault is not None:
+        said = (timeline.fault.message.splitlines() or [""])[0]
+        title += f": {said if len(said) <= _TITLE else said[: _TITLE - 1] + '…'}"
+    return title
 
 
 def _in_script(x: object) -> str:
