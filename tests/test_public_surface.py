@@ -130,6 +130,7 @@ def test_public_members() -> None:
     assert set(tp.ops.__all__) == {
         "gated_matmul",
         "grouped_matmul",
+        "append_kv",
         "attention",
         "attention_backward",
         "attention_decode",
@@ -173,6 +174,10 @@ def test_options_of_a_launch_and_of_matmul() -> None:
         names(tp.ops.attention_decode)
         == "q k_cache v_cache cache_seqlens block_table causal window scale k_descale v_descale"
         " out return_lse seed progress settings"
+    )
+    assert (
+        names(tp.ops.append_kv)
+        == "k_cache v_cache k v cache_seqlens block_table k_descale v_descale seed progress"
     )
     assert names(gemm.bind) == "a b c cfg bias a_scale b_scale source alpha beta chip"
     assert names(GemmConfig) == (

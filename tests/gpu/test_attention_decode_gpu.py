@@ -184,7 +184,7 @@ def test_compile() -> None:
 
 class Model:
     """One layer with a cache: the next token of each sequence from its last one. `attend` is given
-    q (batch, 1, heads, d), the cache and the lengths.
+    q (batch, 1, heads, d), the cache, new keys and values, and the lengths with them.
     """
 
     BATCH, HEADS, KV_HEADS, D, ROOM, VOCABULARY = 4, 8, 2, 128, 300, 64
@@ -217,22 +217,24 @@ class Model:
     def step(self, attend: Any) -> Any:
         """Takes the last tokens into the cache, and replaces them; gives the logits."""
         x = self.embedding[self.tokens]
-        place = self.row, self.lengths.long()
-        self.k.index_put_(place, (x @ self.of_k).view(self.BATCH, self.KV_HEADS, self.D))
-        self.v.index_put_(place, (x @ self.of_v).view(self.BATCH, self.KV_HEADS, self.D))
         self.lengths.add_(1)
         q = (x @ self.of_q).view(self.BATCH, 1, self.HEADS, self.D)
-        out = attend(q, self.k, self.v, self.lengths)
+        k, v = ((x @ y).view(self.BATCH, 1, self.KV_HEADS, self.D) for y in (self.of_k, self.of_v))
+        out = attend(q, self.k, self.v, k, v, self.lengths)
         logits = out.reshape(self.BATCH, -1).float() @ self.of_out.float()
         self.tokens.copy_(logits.argmax(-1))
         return logits
 
 
-def ours(q: Any, k: Any, v: Any, lengths: Any) -> Any:
+def ours(q: Any, k: Any, v: Any, new_k: Any, new_v: Any, lengths: Any) -> Any:
+    tp.ops.append_kv(k, v, new_k, new_v, lengths)
     return DECODE(q, k, v, cache_seqlens=lengths)
 
 
-def pytorch(q: Any, k: Any, v: Any, lengths: Any) -> Any:
+def pytorch(q: Any, k: Any, v: Any, new_k: Any, new_v: Any, lengths: Any) -> Any:
+    place = torch.arange(len(k), device="cuda"), lengths.long() - 1
+    k.index_put_(place, new_k[:, 0])
+    v.index_put_(place, new_v[:, 0])
     seen = torch.arange(k.shape[1], device="cuda") < lengths[:, None]
     given = [x.transpose(1, 2) for x in (q, k, v)]
     made = torch.nn.functional.scaled_dot_product_attention(

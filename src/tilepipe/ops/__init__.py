@@ -1,5 +1,6 @@
 """Array operations backed by the shipped kernels."""
 
+from tilepipe.ops.append_kv.public import append_kv as append_kv
 from tilepipe.ops.attention.public import attention as attention
 from tilepipe.ops.attention_backward.public import attention_backward as attention_backward
 from tilepipe.ops.attention_decode.public import attention_decode as attention_decode
@@ -19,6 +20,7 @@ from tilepipe.ops.rows.public import (
 from tilepipe.ops.scaled.public import scaled_matmul as scaled_matmul
 
 __all__ = [
+    "append_kv",
     "attention",
     "attention_backward",
     "attention_decode",

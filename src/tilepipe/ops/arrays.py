@@ -83,12 +83,17 @@ def check_memory(operation: str, operands: Mapping[str, Array], out: Array | Non
     for name, x in operands.items():
         check_in_place(operation, name, x)
         if out is not None and np.shares_memory(out, x):
-            raise BindError(
-                f"{operation}: out shares memory with {name}, which is still read while out is"
-                " written; give it memory of its own"
-            )
+            raise shared(operation, "out", name)
     if out is not None:
         check_in_place(operation, "out", out)
+
+
+def shared(operation: str, written: str, name: str) -> BindError:
+    """What to raise of an array that is written, and has elements in common with an operand."""
+    return BindError(
+        f"{operation}: {written} shares memory with {name}, which is still read while {written} is"
+        " written; give it memory of its own"
+    )
 
 
 def acceptable(x: Array) -> Array:

@@ -2,6 +2,7 @@
 torch.compile traces, which may import by a statement only.
 """
 
+from tilepipe.ops.append_kv import gpu as append_kv
 from tilepipe.ops.attention import gpu as attention
 from tilepipe.ops.attention_backward import gpu as attention_backward
 from tilepipe.ops.attention_decode import gpu as attention_decode
@@ -14,6 +15,7 @@ from tilepipe.ops.rows import operators as rows
 from tilepipe.ops.scaled import gpu as scaled
 
 __all__ = [
+    "append_kv",
     "attention",
     "attention_backward",
     "attention_decode",

@@ -208,7 +208,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
         f"k_cache: an array of shape {CACHE.k.shape}: the strides of all dimensions but the last",
     ),
     ({"v_cache": shifted(CACHE.v)}, "it must start at a multiple of 16 bytes, and starts 2 bytes"),
-    ({"k": Q}, "attention_decode has no argument k: write new keys to k_cache before the call"),
+    ({"k": Q}, "attention_decode has no argument k: ops.append_kv writes new keys to k_cache"),
     ({"softmax_scale": 1.0}, "attention_decode has no argument softmax_scale: write scale="),
     ({"window_size": (5, 0)}, "has no argument window_size: write window=(left, right)"),
     ({"window": 5}, "attention_decode: window is a pair (left, right)"),

@@ -20,7 +20,7 @@ from tests.support.arguments.wanted import CONDITIONS, INTEGERS
 from tilepipe import check, testing
 from tilepipe.kernels.attention import sm90_bind as attention
 from tilepipe.kernels.attention.config import AttentionConfig
-from tilepipe.kernels.attention_decode import sm90 as attention_decode
+from tilepipe.kernels.attention_decode import append, sm90 as attention_decode
 from tilepipe.kernels.attention_decode.config import DecodeConfig
 from tilepipe.kernels.gemm import sm90 as gemm
 from tilepipe.kernels.gemm.config import GemmConfig
@@ -309,6 +309,25 @@ def _ops_decode() -> Any:
         "seed": 0,
         "progress": None,
     }
+
+
+def _append() -> Any:
+    cache, other, k, v = matrices((1, 8, 1, 8), (1, 8, 1, 8), (1, 1, 1, 8), (1, 1, 1, 8))
+    return append.bind, {
+        "k_cache": cache,
+        "v_cache": other,
+        "k": k,
+        "v": v,
+        "cache_seqlens": np.ones(1, np.int32),
+        "block_table": None,
+        "k_descale": None,
+        "v_descale": None,
+    }
+
+
+def _ops_append() -> Any:
+    _, given = _append()
+    return tp.ops.append_kv, given | {"seed": 0, "progress": None}
 
 
 def _ops_gated() -> Any:
@@ -696,6 +715,13 @@ CALLS: dict[str, Call] = {
             "seed": _OP["seed"],
             "progress": FUNCTION,
         },
+    ),
+    "append_kv.bind": Call(
+        _append, {"block_table": {"None"}, "k_descale": {"None"}, "v_descale": {"None"}}
+    ),
+    "ops.append_kv": Call(
+        _ops_append,
+        _OP | {"block_table": {"None"}, "k_descale": {"None"}, "v_descale": {"None"}},
     ),
     "ops.attention_decode": Call(
         _ops_decode,

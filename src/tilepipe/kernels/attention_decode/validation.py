@@ -139,7 +139,7 @@ def check_decode(
             " of those of the cache, which they share"
         )
     _check_rows(tokens, heads, kv_heads)
-    _check_ints("cache_seqlens", cache_seqlens, (batch,), "the keys of each sequence")
+    check_ints(NAME, "cache_seqlens", cache_seqlens, (batch,), "the keys of each sequence")
     if block_table is None:
         if outer != batch:
             raise tp.BindError(
@@ -148,18 +148,11 @@ def check_decode(
             )
         capacity, page = rows, 0
     else:
-        table = tuple(getattr(block_table, "shape", ()))
-        most = table[1] if len(table) == 2 else -1
-        _check_ints("block_table", block_table, (batch, most), "the pages of each sequence")
-        capacity, page = (most * rows if outer else 0), rows
-        if capacity and (page < 8 or page & (page - 1)):
-            raise tp.BindError(
-                f"{NAME}: a page has a power of two of keys, 8 at least: dimension 1 of the cache"
-                f" {tuple(k_cache.shape)}; it has {page}"
-            )
+        most, page = check_table(NAME, block_table, batch, k_cache), rows
+        capacity = most * rows if outer else 0
     seen = _window(causal, window)
     for name, factor in {"k_descale": k_descale, "v_descale": v_descale}.items():
-        _check_descale(name, factor, narrow, (batch, kv_heads))
+        check_descale(NAME, name, factor, narrow, (batch, kv_heads))
     if capacity:
         before = None if seen.left is None else tokens + seen.left
         check_pages(NAME, block_table, cache_seqlens, k_cache, before)
@@ -188,6 +181,24 @@ def check_decode(
     return found
 
 
+def check_table(kernel: str, block_table: Array, batch: int, cache: Array) -> int:
+    """How many pages a sequence may have.
+
+    Raises:
+        BindError: it is no table of `batch` sequences, or pages have a size that there is none of.
+    """
+    table = tuple(getattr(block_table, "shape", ()))
+    most = table[1] if len(table) == 2 else -1
+    check_ints(kernel, "block_table", block_table, (batch, most), "the pages of each sequence")
+    outer, page = cache.shape[:2]
+    if most and outer and page and (page < 8 or page & (page - 1)):
+        raise tp.BindError(
+            f"{kernel}: a page has a power of two of keys, 8 at least: dimension 1 of the cache"
+            f" {tuple(cache.shape)}; it has {page}"
+        )
+    return most
+
+
 def head_rule(narrow: bool) -> tuple[int, int]:
     """What the elements of a head are a multiple of, and how many there are at most."""
     return (16, LARGEST_NARROW) if narrow else (8, LARGEST_HEAD)
@@ -213,31 +224,32 @@ def _window(causal: bool, window: object) -> Window:
     return seen
 
 
-def _check_descale(
-    name: str, x: Array | float | None, narrow: bool, shape: tuple[int, int]
+def check_descale(
+    kernel: str, name: str, x: Array | float | None, narrow: bool, shape: tuple[int, int]
 ) -> None:
+    """Raises BindError for what is no descale of a cache of 8 bits, if it is one; None is none."""
     if x is None:
         return
     if not narrow:
         raise tp.BindError(
-            f"{NAME}: {name} is of a cache of {NARROW}; this one has the dtype of q, which needs"
+            f"{kernel}: {name} is of a cache of {NARROW}; this one has the dtype of q, which needs"
             " none"
         )
     if isinstance(x, int | float):
         if isinstance(x, bool) or not 0 <= x <= LARGEST_SCALE:
             raise tp.BindError(
-                f"{NAME}: {name} is float32 of shape (batch, kv_heads), or a number from 0 to"
+                f"{kernel}: {name} is float32 of shape (batch, kv_heads), or a number from 0 to"
                 f" 2^100; got {x}"
             )
         return
-    check_array(NAME, name, x)
+    check_array(kernel, name, x)
     dtype = str(x.dtype).removeprefix("torch.")
     if dtype != "float32" or tuple(x.shape) != shape:
         raise tp.BindError(
-            f"{NAME}: {name} is float32 of shape {shape}, (batch, kv_heads), or a number; it is"
+            f"{kernel}: {name} is float32 of shape {shape}, (batch, kv_heads), or a number; it is"
             f" {dtype} of {tuple(x.shape)}"
         )
-    check_descale_values(NAME, name, x)
+    check_descale_values(kernel, name, x)
 
 
 def _dtypes(arrays: dict[str, Array]) -> tuple[tp.DType, bool]:
@@ -258,22 +270,26 @@ def _dtypes(arrays: dict[str, Array]) -> tuple[tp.DType, bool]:
     return first, narrow
 
 
-def _check_ints(name: str, x: Array | None, shape: tuple[int, ...], what: str) -> None:
+def check_ints(kernel: str, name: str, x: Array | None, shape: tuple[int, ...], what: str) -> None:
+    """Raises BindError for what is no int32 array of a shape, in which -1 is any extent; None is
+    none.
+    """
     if x is None:
         return
     if isinstance(x, int) and len(shape) == 1:
         raise tp.BindError(
-            f"{NAME}: {name} is int32 of shape ({shape[0]},), which only the kernel reads; of"
+            f"{kernel}: {name} is int32 of shape ({shape[0]},), which only the kernel reads; of"
             f" sequences that are all {x} long, torch.full(({shape[0]},), {x}, dtype=torch.int32,"
             " device=...), or np.full of NumPy"
         )
-    check_array(NAME, name, x)
+    check_array(kernel, name, x)
     dtype = str(x.dtype).removeprefix("torch.")
     if dtype != "int32" or tuple(x.shape) != shape:
         wanted = f"({', '.join(str(n) if n >= 0 else 'most pages' for n in shape)}"
         wanted += ",)" if len(shape) == 1 else ")"
         raise tp.BindError(
-            f"{NAME}: {name} is int32 of shape {wanted}, {what}; it is {dtype} of {tuple(x.shape)}"
+            f"{kernel}: {name} is int32 of shape {wanted}, {what}; it is {dtype} of"
+            f" {tuple(x.shape)}"
         )
 
 
@@ -317,8 +333,10 @@ def of_lse(lse: Any, found: Extents) -> Any:
     return by_group(lse, 1, found.kv_heads).swapaxes(2, 3)
 
 
-def of_descale(name: str, x: Array | float | None) -> tuple[tp.TensorMap | None, float]:
+def of_descale(
+    name: str, x: Array | float | None, kernel: str = NAME
+) -> tuple[tp.TensorMap | None, float]:
     """A checked descale as an array, or None, and a number."""
     if x is None or isinstance(x, int | float):
         return None, 1.0 if x is None else float(x)
-    return mapped(NAME, name, x), 1.0
+    return mapped(kernel, name, x), 1.0

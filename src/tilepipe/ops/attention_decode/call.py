@@ -23,8 +23,8 @@ from tilepipe.ops.calls import (
 SETTINGS = setting_names(DecodeConfig)
 # Arguments of FlashAttention's `flash_attn_with_kvcache`, and what there is instead.
 ELSEWHERE = {
-    "k": "write new keys to k_cache before the call; cache_seqlens counts them",
-    "v": "write new values to v_cache before the call; cache_seqlens counts them",
+    "k": "ops.append_kv writes new keys to k_cache before the call; cache_seqlens counts them",
+    "v": "ops.append_kv writes new values to v_cache before the call; cache_seqlens counts them",
     "softmax_scale": "write scale=",
     "page_table": "write block_table=",
     "return_softmax_lse": "write return_lse=",

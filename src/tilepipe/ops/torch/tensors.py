@@ -17,6 +17,7 @@ from tilepipe.errors import BindError
 from tilepipe.ir.arrays import array_dtype
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.host_tensors import require_simulated
+from tilepipe.ops.arrays import shared
 from tilepipe.ops.calls import Shape
 from tilepipe.ops.torch import device
 
@@ -149,23 +150,24 @@ class TensorView:
 
 
 def refuse_overlap(
-    operation: str, out: torch.Tensor, span: int, operands: Iterable[tuple[str, torch.Tensor, int]]
+    operation: str,
+    out: torch.Tensor,
+    span: int,
+    operands: Iterable[tuple[str, torch.Tensor, int]],
+    written: str = "out",
 ) -> None:
     """Raises BindError where `out` has elements in common with an operand.
 
     Args:
         span: bytes from the first to the last element of `out`. operands: name, tensor and span of
-            each.
+            each. written: the name of `out`.
     """
     first = out.data_ptr()
     last = first + span
     for name, x, size in operands:
         start = x.data_ptr()
         if start < last and first < start + size and _same_elements(x, out):
-            raise BindError(
-                f"{operation}: out shares memory with {name}, which is still read while out is"
-                " written; give it memory of its own"
-            )
+            raise shared(operation, written, name)
 
 
 def _same_elements(x: torch.Tensor, y: torch.Tensor) -> bool:

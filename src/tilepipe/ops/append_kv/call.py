@@ -1,0 +1,44 @@
+"""The arguments of one call of `ops.append_kv`, and what is asked of them, for both kinds of
+arrays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic
+
+from tilepipe.kernels.attention_decode.append_validation import Extents, check_append
+from tilepipe.ops.calls import ArrayT
+
+
+@dataclass
+class AppendCall(Generic[ArrayT]):
+    """New keys and values of each sequence; `ops.append_kv` says what each may be."""
+
+    k_cache: ArrayT
+    v_cache: ArrayT
+    k: ArrayT
+    v: ArrayT
+    cache_seqlens: ArrayT
+    block_table: ArrayT | None
+    k_descale: ArrayT | float | None
+    v_descale: ArrayT | float | None
+
+
+def checked(call: AppendCall[ArrayT]) -> Extents:
+    """The extents of a call.
+
+    Raises:
+        BindError: arrays that do not fit together.
+    """
+    return check_append(
+        call.k_cache,
+        call.v_cache,
+        call.k,
+        call.v,
+        call.cache_seqlens,
+        block_table=call.block_table,
+        k_descale=call.k_descale,
+        v_descale=call.v_descale,
+        empty=True,
+    )

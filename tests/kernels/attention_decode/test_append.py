@@ -1,0 +1,97 @@
+"""New keys and values in a cache: simulated and from the PTX, in every order, and compiled."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilepipe as tp
+from tilepipe.kernels.attention_decode.append import bind
+from tilepipe.kernels.attention_decode.reference import CacheArrays, appended
+
+FAMILIES: dict[str, dict[str, Any]] = {
+    "default": {},
+    "pages": {"page": 8},
+    "float16, one token": {"dtype": tp.float16, "tokens": 1},
+    "more heads than a CTA takes": {"heads": 9, "d": 256},
+    "short heads": {"d": 8, "heads": 1},
+    "heads of no power of two": {"d": 80, "heads": 3, "new": tp.float32},
+    "of 8 bits": {"dtype": tp.float8_e4m3, "d": 128},
+    "of 8 bits, pages": {"dtype": tp.float8_e4m3, "page": 16, "new": tp.float32},
+}
+ROOM = 64
+
+
+def problem(
+    *,
+    tokens: int = 2,
+    heads: int = 2,
+    d: int = 64,
+    page: int = 0,
+    dtype: tp.DType = tp.bfloat16,
+    new: tp.DType = tp.bfloat16,
+) -> tuple[CacheArrays, Any, Any, Any]:
+    """A cache, and what is written there: of sequences that end anywhere, of which some have no
+    place for all new tokens.
+    """
+    rng = np.random.default_rng(0)
+    lengths = np.array([2, 0, 1, 64, 65, 33, -7, 20], np.int32)
+    n = len(lengths)
+    shape, table = (n, ROOM, heads, d), None
+    if page:
+        shape = n * ROOM // page, page, heads, d
+        table = rng.permutation(shape[0]).astype(np.int32).reshape(n, -1)
+    k, v = ((100 * rng.standard_normal((n, tokens, heads, d))).astype(new.numpy) for _ in range(2))
+    old = [rng.standard_normal(shape).astype(np.float32).astype(dtype.numpy) for _ in range(2)]
+    scales = [rng.uniform(0.1, 2, (n, heads)).astype(np.float32) for _ in range(2)]
+    of_8_bits = scales if dtype.nbytes == 1 else [None, None]
+    return CacheArrays(old[0], old[1], table, *of_8_bits), k, v, lengths
+
+
+def program(cache: CacheArrays, k: Any, v: Any, lengths: Any) -> tp.Program:
+    return bind(
+        cache.k,
+        cache.v,
+        k,
+        v,
+        lengths,
+        block_table=cache.table,
+        k_descale=cache.k_scales,
+        v_descale=cache.v_scales,
+    )
+
+
+@pytest.mark.parametrize("printed", [False, True])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_writes_what_it_must_and_nothing_else(family: str, printed: bool) -> None:
+    cache, k, v, lengths = problem(**FAMILIES[family])
+    want = appended(cache, k, v, lengths, ROOM)
+    made = program(cache, k, v, lengths)
+    if printed:
+        made.ptx("sm_90a").run(0)
+    else:
+        assert made.run(seed=1).advice == []
+    for found, wanted in ((cache.k, want.k), (cache.v, want.v)):
+        assert np.array_equal(found.view(np.uint8), wanted.view(np.uint8))
+
+
+@pytest.mark.parametrize("family", ["default", "pages", "of 8 bits, pages"])
+def test_every_order_is_right(family: str) -> None:
+    given = {"tokens": 1} | FAMILIES[family]
+    assert program(*problem(**given)).check().ok
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_it_compiles_without_spills(family: str) -> None:
+    assert program(*problem(**FAMILIES[family])).compile("sm_90a").spill_bytes == 0
+
+
+def test_other_extents_need_no_other_kernel() -> None:
+    cache, k, v, lengths = problem(heads=3)
+    first = program(cache, k, v, lengths).kernel
+    other = dataclasses.replace(cache, k=cache.k[:2].copy(), v=cache.v[:2].copy())
+    assert program(other, k[:2, :1].copy(), v[:2, :1].copy(), lengths[:2].copy()).kernel is first

@@ -1,0 +1,168 @@
+"""ops.append_kv of PyTorch tensors: plans, the operator, with launches emulated on the CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilepipe as tp
+from tests.ops.append_kv.test_simulated import B, operands, wanted
+from tilepipe.kernels.attention_decode import append
+
+torch = pytest.importorskip("torch")
+
+from tests.support.ops.device import STREAM, take_cpu_for_gpu  # noqa: E402
+from tests.support.ops.memory import at  # noqa: E402
+from tilepipe.ops.append_kv import gpu as torch_append  # noqa: E402
+from tilepipe.program import kernel_function  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # PyTorch's compiler warns of its own parts
+APPEND: Any = tp.ops.append_kv
+bind = append.bind
+
+
+class Emulator:
+    """What was bound, and launches, which simulate the memory at the addresses they are given."""
+
+    def __init__(self) -> None:
+        self.bound: list[dict[str, Any]] = []
+        self.launches = 0
+
+    def bind(self, k_cache: Any, v_cache: Any, k: Any, v: Any, lengths: Any, **rest: Any) -> Any:
+        bind(k_cache, v_cache, k, v, lengths, **rest)
+        names = {"k_cache": k_cache, "v_cache": v_cache, "k": k, "v": v, "lengths": lengths}
+        names["table"] = rest["block_table"]
+        for name in "kv":
+            x = rest[f"{name}_descale"]
+            names[f"{name}_scale"] = x if hasattr(x, "shape") else None
+        self.bound.append(names | {"rest": rest})
+        return self
+
+    def launcher(self) -> Any:
+        bound = self.bound[-1]
+        names = ("v_scale", "k_scale", "table", "lengths", "v", "k", "v_cache", "k_cache")
+        tensors = tuple(x for x in names if bound[x] is not None)
+
+        def launch(addresses: tuple[int, ...], stream: int) -> None:
+            assert stream == STREAM
+            self.launches += 1
+            x = {n: at(a, bound[n]) for n, a in zip(tensors, addresses, strict=True)}
+            bind(
+                x["k_cache"], x["v_cache"], x["k"], x["v"], x["lengths"],
+                block_table=x.get("table"),
+                k_descale=x.get("k_scale", bound["rest"]["k_descale"]),
+                v_descale=x.get("v_scale", bound["rest"]["v_descale"]),
+            ).run()  # fmt: skip
+
+        launch.tensors = tensors  # type: ignore[attr-defined]
+        return launch
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Emulator:
+    """CPU tensors are taken for a GPU's."""
+    emulator = Emulator()
+    monkeypatch.setattr(append, "bind", emulator.bind)
+    monkeypatch.setattr(kernel_function, "chip_of", lambda named: tp.H200)
+    take_cpu_for_gpu(monkeypatch)
+    torch_append.plans.forget()
+    return emulator
+
+
+def tensors(page: int = 0, tokens: int = 1) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The arguments of a call as tensors, and as arrays."""
+    given = operands(B, page, tokens)
+    return {
+        n: torch.from_numpy(x.view(np.uint16).copy()).view(torch.bfloat16)
+        if x.dtype == B
+        else torch.from_numpy(x.copy())
+        for n, x in given.items()
+    }, given
+
+
+def same(given: dict[str, Any], arrays: dict[str, Any]) -> None:
+    want = wanted(arrays)
+    for name, x in (("k_cache", want.k), ("v_cache", want.v)):
+        assert np.array_equal(given[name].view(torch.uint16).numpy(), x.view(np.uint16))
+
+
+@pytest.mark.parametrize("page", [0, 8])
+def test_values(gpu: Emulator, page: int) -> None:
+    given, arrays = tensors(page, tokens=2)
+    before = given["k_cache"]._version, given["v_cache"]._version
+    APPEND(**given)
+    same(given, arrays)
+    assert given["k_cache"]._version > before[0]
+    assert given["v_cache"]._version > before[1]
+
+
+def test_lengths_are_those_of_the_launch(gpu: Emulator) -> None:
+    """One plan, whatever they are; the host has not read them."""
+    given, arrays = tensors()
+    for lengths in ([5, 0, 16, 9], [1, 1, 1, 1]):
+        for name in ("k_cache", "v_cache"):
+            given[name].zero_()
+        given["cache_seqlens"].copy_(torch.tensor(lengths))
+        APPEND(**given)
+        same(given, arrays | {"cache_seqlens": np.array(lengths, np.int32)})
+    assert len(gpu.bound) == 1
+
+
+def test_descales_that_are_tensors_are_read_at_the_launch(gpu: Emulator) -> None:
+    given, arrays = tensors()
+    for name in ("k_cache", "v_cache"):
+        given[name] = torch.zeros(given[name].shape, dtype=torch.float8_e4m3fn)
+    scale = torch.ones(4, 2)
+    for size in (1.0, 0.5):
+        scale.fill_(size)
+        APPEND(**given, k_descale=scale, v_descale=2.0)
+        row = given["k_cache"][0, 4].float()
+        k = torch.from_numpy(arrays["k"].astype(np.float32))[0, 0] / size
+        assert torch.equal(row, k.to(torch.float8_e4m3fn).float())
+    v = torch.from_numpy(arrays["v"].astype(np.float32))[0, 0] / 2
+    assert torch.equal(given["v_cache"][0, 4].float(), v.to(torch.float8_e4m3fn).float())
+    assert len(gpu.bound) == 1
+
+
+def test_the_operator_and_the_compiler(gpu: Emulator) -> None:
+    """In a compiled function what is written is seen by what comes after it."""
+    given, arrays = tensors(8)
+
+    def f(**x: Any) -> Any:
+        tp.ops.append_kv(**x)
+        return x["k_cache"] + 0
+
+    for backend in ("eager", "aot_eager"):
+        for name in ("k_cache", "v_cache"):
+            given[name].zero_()
+        torch.compiler.reset()
+        after = torch.compile(f, backend=backend, fullgraph=True)(**given)
+        same(given, arrays)
+        assert torch.equal(after, given["k_cache"])
+    names = "k_cache", "v_cache", "k", "v", "cache_seqlens", "block_table"
+    torch.library.opcheck(
+        torch.ops.tilepipe.append_kv.default,
+        tuple(given[name] for name in names),
+        test_utils=("test_schema", "test_faketensor"),
+    )
+
+
+def test_nothing_to_write_is_no_launch(gpu: Emulator) -> None:
+    given, _ = tensors()
+    APPEND(**{name: x[:0] for name, x in given.items()})
+    APPEND(**given | {name: given[name][:, :0] for name in ("k_cache", "v_cache")})
+    assert gpu.launches == 0
+
+
+def test_what_is_refused(gpu: Emulator) -> None:
+    given, _ = tensors()
+    with pytest.raises(tp.BindError, match="append_kv has no gradient"):
+        APPEND(**given | {"k": given["k"].clone().requires_grad_()})
+    with pytest.raises(tp.BindError, match="v_cache shares memory with k, which"):
+        APPEND(**given | {"k": given["v_cache"][:, :1]})
+    with pytest.raises(tp.BindError, match="cache_seqlens must be a tensor of PyTorch"):
+        APPEND(**given | {"cache_seqlens": np.ones(4, np.int32)})
+    with pytest.raises(tp.BindError, match=r"torch.full\(\(4,\), 7, dtype=torch.int32"):
+        APPEND(**given | {"cache_seqlens": 7})
