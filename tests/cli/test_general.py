@@ -21,6 +21,7 @@ def test_version(tilepipe: Call) -> None:
     ("args", "kind", "message"),
     [
         (["run", "conv"], "BindError", "there is no kernel 'conv'"),
+        (["show", "gem"], "BindError", "Did you mean gemm? A kernel of your own is FILE"),
         (["check", "gone.py:program"], "BindError", "cannot read gone.py"),
         (["compile", "gemm"], "BindError", "a cubin is binary"),
         (["run", "gemm", "-s", "bm=100"], "BindError", "bm=100"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -46,6 +47,8 @@ def test_a_file_with_several_programs(tilepipe: Call, file: Path, folder: Path) 
     again = report(tilepipe("warm", "copying.py:both", "--workers", "1", "--json"), 0)
     assert (again["compiled"], again["programs"]) == (0, 2)
     assert again["cache"] == str(folder)
+    _, said, _ = tilepipe("warm", "copying.py:both", "--workers", "1")
+    assert re.search(r"0 of 2 kernels compiled in \S+ s, the others were there$", said.strip())
 
 
 @pytest.mark.slow
@@ -57,6 +60,7 @@ def test_a_list_in_a_pool_of_processes(tilepipe: Call, file: Path, folder: Path)
     assert code == 2
     assert "2 of 2 kernels compiled in " in said
     assert "; 1 of 3 lines failed" in said
+    assert "were there" not in said
     assert "gemm depth=1: BindError: kernel 'gemm' has no setting 'depth'" in error
     assert len(list(folder.iterdir())) == 2
     found = report(tilepipe("warm", "--list", "list.txt", "--workers", "1", "--json"), 2)

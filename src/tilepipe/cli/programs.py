@@ -151,7 +151,8 @@ def shipped_kernel(what: str) -> KernelSpec:
     try:
         return find(what)
     except BindError as error:
-        raise BindError(f"{error}. A kernel of your own is FILE.py:NAME") from None
+        said = str(error) + ("" if str(error).endswith("?") else ".")
+        raise BindError(f"{said} A kernel of your own is FILE.py:NAME") from None
 
 
 def names_file(what: str) -> bool:

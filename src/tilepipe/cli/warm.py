@@ -137,10 +137,12 @@ def warm(
     else:
         for x in failed:
             err.print(f"{x.what}: {x.error}", style="red")
-        out.print(
-            f"{where}: {compiled} of {programs} kernels compiled in {seconds:.1f} s, the others"
-            f" were there{f'; {len(failed)} of {len(done)} lines failed' if failed else ''}"
-        )
+        said = f"{where}: {compiled} of {programs} kernels compiled in {seconds:.1f} s"
+        if failed:
+            said += f"; {len(failed)} of {len(done)} lines failed"
+        elif compiled < programs:
+            said += ", the others were there"
+        out.print(said)
     if failed:
         raise typer.Exit(2)
 
