@@ -40,7 +40,7 @@ def block(number: int) -> range:
     return range(BLOCK * number, BLOCK * (number + 1))
 
 
-@pytest.mark.sampled(suite=24)
+@pytest.mark.sampled(suite=48)
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(48))
 def test_the_three_ways_agree(number: int) -> None:

@@ -93,26 +93,31 @@ def marked(case: Case) -> Any:
     return pytest.param(case, id=name(case), marks=[pytest.mark.thorough] if pairs > 2 else [])
 
 
+# What changes sizes, or what is computed of a sum, and not who waits for whom.
+SIZES = {"bm", "bn", "bk", "bits", "d", "group", "stages"}
+SUMS = {"activation", "dtype", "out_dtype", "a_order", "b_order"}
+
+
 def family(case: Case) -> list[tuple[Any, ...]]:
-    """The kernel and what sets its program apart: the setting that the family is about, which is
-    its first, the choices among schedules, orders and dtypes, the warpgroups that multiply, and
-    whether CTAs share what they load or pair up.
+    """Of the kernel, for one generation, each of the things that set its synchronisation apart: the
+    setting that the family is about, which is its first, each choice among schedules and forms, the
+    warpgroups that multiply, and whether CTAs share what they load, or pair up.
     """
     kernel, settings = case
+    of = kernel, settings.get("arch")
     cta_group = settings.get("cta_group", 1)
+    shares = settings.get("cluster", 1) * settings.get("cluster_n", 1) > cta_group
+    about = next(iter(settings), "")
+    chosen = [(n, x) for n, x in settings.items() if isinstance(x, str | bool) and n not in SUMS]
     return [
-        (
-            kernel,
-            next(iter(settings), ""),
-            *(value for value in settings.values() if isinstance(value, str | bool)),
-            settings.get("consumers"),
-            cta_group,
-            settings.get("cluster", 1) * settings.get("cluster_n", 1) > cta_group,
-        )
+        (*of, "about", "" if about in SIZES | SUMS else about),
+        *((*of, *choice) for choice in chosen),
+        (*of, "consumers", settings.get("consumers")),
+        (*of, "CTAs", cta_group, shares),
     ]
 
 
-@pytest.mark.sampled(55, suite=11, classes=family)
+@pytest.mark.sampled(55, suite=100, classes=family)
 @pytest.mark.parametrize("case", [marked(case) for case in CASES])
 def test_a_family_is_verified(case: Case) -> None:
     """`make test-all` adds other sizes of tiles, rings and clusters of the same families."""

@@ -242,7 +242,7 @@ print(found)
 
 
 @pytest.mark.slow
-def test_eight_processes_write_read_and_evict_at_once(folder: Path) -> None:
+def test_processes_write_read_and_evict_at_once(folder: Path) -> None:
     workers = [
         subprocess.Popen(
             [sys.executable, "-c", WORKER, str(i)],
@@ -250,12 +250,12 @@ def test_eight_processes_write_read_and_evict_at_once(folder: Path) -> None:
             stderr=subprocess.PIPE,
             text=True,
         )
-        for i in range(8)
+        for i in range(4)
     ]
     said = [worker.communicate(timeout=120) for worker in workers]
-    assert [err for _, err in said] == [""] * 8
+    assert [err for _, err in said] == [""] * 4
     assert min(int(out) for out, _ in said) > 50
-    assert sum(path.stat().st_size for path in folder.iterdir()) <= 12_000 + 8 * 4000
+    assert sum(path.stat().st_size for path in folder.iterdir()) <= 12_000 + 4 * 4000
     assert {path.suffix for path in folder.iterdir()} == {".cubin"}
 
 

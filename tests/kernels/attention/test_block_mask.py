@@ -244,7 +244,7 @@ def test_lists_are_verified(family: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(suite=3)
+@pytest.mark.sampled(suite=5)
 @pytest.mark.parametrize("d", [64, 128, 256])
 @pytest.mark.parametrize(
     ("mask", "changed"), [({}, 0.0), ({"causal": True}, 0.0), ({"window": (99, 99)}, 9.0)]

@@ -225,7 +225,7 @@ def test_verified(given: dict[str, Any]) -> None:
         assert instance.make().check().verdict == "verified"
 
 
-@pytest.mark.sampled(suite=4)
+@pytest.mark.sampled(suite=8)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [{}, {"causal": True}, OPTIONS["all"]], ids=["full", "causal", "all"]

@@ -45,9 +45,12 @@ def test_every_family_is_right(family: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(suite=6)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.sampled(suite=100, classes=lambda family: ["8 bits" in family])
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name != "default"])
 def test_the_printed_kernel_is_right(family: str) -> None:
+    """Of a cache that the kernel widens, and of one that it does not. `ptx.test_print_families` has
+    the default.
+    """
     case = made(family, s=280, lengths="270,130,0")
     case.program.ptx("sm_90a").run(0)
     found = case.verify()
@@ -151,10 +154,14 @@ def test_only_parts_of_sequences_that_are_cut_go_to_memory(
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(suite=4)
+@pytest.mark.sampled(
+    suite=100, classes=lambda family: ["8 bits"] * ("8 bits" in family) or [family == "d 256"]
+)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_machine_code(family: str) -> None:
-    """No spills, and wgmma not serialised."""
+    """No spills, and wgmma not serialised: where the cache is widened in registers, and where a
+    thread has the most to hold.
+    """
     compiled = cuda.compile(made(family).program.kernel)
     assert compiled.spill_bytes == compiled.stack_bytes == 0
     assert "C75" not in compiled.log
@@ -178,7 +185,7 @@ def test_the_size_of_a_share(total: int, ctas: int, size: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(suite=6)
+@pytest.mark.sampled(suite=12)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_is_verified(family: str) -> None:
     """In every order of tickets; no line is left out."""

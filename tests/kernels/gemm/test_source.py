@@ -53,7 +53,7 @@ def test_a_batch_and_float16() -> None:
     assert np.array_equal(c, want)
 
 
-@pytest.mark.sampled(suite=5)
+@pytest.mark.sampled(suite=13)
 @pytest.mark.slow
 @pytest.mark.parametrize("family", SOURCES)
 def test_compiles_without_spills_and_its_ptx_computes_the_same(family: str) -> None:

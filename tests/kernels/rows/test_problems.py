@@ -52,7 +52,7 @@ def test_what_is_simulated(name: str, kernel: str, backward: bool) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(suite=11)
+@pytest.mark.sampled(suite=100, classes=lambda name, kernel, backward, arch: [(kernel, backward)])
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize("kernel", ROWS)
@@ -84,9 +84,7 @@ CHOSEN = [
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(
-    suite=4, classes=lambda kernel, backward, columns: [(kernel, backward), columns]
-)
+@pytest.mark.sampled(suite=100, classes=lambda kernel, backward, columns: [kernel, columns])
 @pytest.mark.parametrize(("kernel", "backward", "columns"), CHOSEN)
 def test_what_is_chosen_does_not_spill(kernel: str, backward: bool, columns: int) -> None:
     """`make test-all` adds each kernel with each number of columns."""
