@@ -4,6 +4,7 @@ said.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,9 +13,10 @@ import pytest
 
 import tilepipe as tp
 from tilepipe.bench.shapes import Choice, Suite, Target
-from tilepipe.kernels.gemm import heuristics as gemm_choice, sm90 as kernel, tuned
+from tilepipe.kernels.common import tuned
+from tilepipe.kernels.gemm import heuristics as gemm_choice, sm90 as kernel
 from tilepipe.kernels.gemm.config import GemmConfig
-from tilepipe.kernels.gemm.heuristics import Problem
+from tilepipe.kernels.gemm.heuristics import TUNABLE, Problem
 from tilepipe.kernels.gemm_blockwise import (
     heuristics as blockwise_fp8_choice,
     sm90 as gemm_blockwise,
@@ -291,7 +293,7 @@ def test_a_wrong_result_is_seen(machine: Machine, broken: Any) -> None:
 
 
 def test_a_tuned_configuration_is_used_only_where_asked(machine: Machine) -> None:
-    tuned.remember(PROBLEM, tp.H200, GemmConfig(bn=64), {})
+    tuned.remember(TUNABLE, PROBLEM, tp.H200, GemmConfig(bn=64), {})
     assert [line.origin for line in measured(machine, PROBLEM)] == ["chosen"] * 2
     lines = measured(machine, PROBLEM, Choice("tuned"))
     assert [(line.origin, line.config.bn) for line in lines] == [("tuned", 64)] * 2
@@ -319,6 +321,18 @@ def test_a_configuration_that_does_not_compile_ends_the_benchmark(machine: Machi
         measured(machine, PROBLEM)
 
 
+def searched(limit: int, regimes: tuple[str, ...], machine: Machine) -> tune.Search:
+    return tune.search(
+        gemm_choice.TUNABLE,
+        PROBLEM,
+        functools.partial(gemm.GemmOperands, PROBLEM, 0),
+        tp.H200,
+        limit,
+        regimes,
+        machine.steps.append,
+    )
+
+
 @pytest.mark.slow
 def test_a_search_ranks_refuses_and_finds_the_wrong(machine: Machine) -> None:
     candidates = gemm_choice.candidates(PROBLEM, tp.H200, 12)
@@ -326,23 +340,21 @@ def test_a_search_ranks_refuses_and_finds_the_wrong(machine: Machine) -> None:
     machine.us = lambda config: 4.0 if config == fast else 8.0 + candidates.index(config) / 10
     machine.refuses = lambda config: config == refused
     machine.broken = lambda config, c: one_element(config, c) if config == wrong else None
-    found = tune.search(PROBLEM, tp.H200, 12, ("burst", "steady"), 0, machine.steps.append)
+    found = searched(12, ("burst", "steady"), machine)
     assert (found.trials[0].config, found.trials[0].rank) == (fast, 8)
     assert found.trials[1].config == candidates[0]
     assert found.trials[0].us == {"burst": 4.0, "steady": 4.0}
     assert found.refused == ((refused, "too large"),)
     assert found.wrong == (wrong,)
     assert found.screened == 10
-    assert found.peer is not None
-    assert found.peer.score == pytest.approx(12.0)
+    assert found.gain(found.trials[0]) == pytest.approx(2.0)
     assert len(machine.steps) == tune.steps(12, ("burst", "steady"))
     table = tune.result_table(found)
     assert table.rows[0][1] == "8."
-    assert table.rows[0][-1] == "3.000"
+    assert table.rows[0][-1] == "2.000"
     notes = "\n".join(table.notes)
     for word in (
         "10 candidates measured",
-        "cuBLAS: 12.0 µs burst",
         "1 could not be built",
         "too large",
         "WRONG result",
@@ -353,7 +365,7 @@ def test_a_search_ranks_refuses_and_finds_the_wrong(machine: Machine) -> None:
 def test_the_heuristics_choice_is_always_among_the_finalists(machine: Machine) -> None:
     candidates = gemm_choice.candidates(PROBLEM, tp.H200, 20)
     machine.us = lambda config: 100.0 if config == candidates[0] else 5.0
-    found = tune.search(PROBLEM, tp.H200, 20, ("burst",), 0, machine.steps.append)
+    found = searched(20, ("burst",), machine)
     assert found.trials[-1].rank == 1
     assert len(found.trials) == tune.FINALISTS + 1
 
@@ -362,9 +374,9 @@ def test_nothing_that_runs_is_an_error(machine: Machine) -> None:
     machine.refuses = lambda config: True
     with pytest.raises(
         tp.LaunchError,
-        match="none of the 4 candidates for 72×136×264 can be used; the first: too large",
+        match="none of the 4 candidates for m=72 n=136 k=264 can be used; the first: too large",
     ):
-        tune.search(PROBLEM, tp.H200, 4, ("burst",), 0, machine.steps.append)
+        searched(4, ("burst",), machine)
 
 
 def test_operands_are_normal_and_apart(machine: Machine) -> None:

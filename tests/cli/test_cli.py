@@ -14,9 +14,10 @@ import pytest
 
 import tilepipe as tp
 from tests.support.command import tilepipe
-from tilepipe.kernels.gemm import heuristics as gemm_choice, tuned
+from tilepipe.kernels.common import tuned
+from tilepipe.kernels.gemm import heuristics as gemm_choice
 from tilepipe.kernels.gemm.config import GemmConfig
-from tilepipe.kernels.gemm.heuristics import Problem
+from tilepipe.kernels.gemm.heuristics import TUNABLE, Problem
 
 
 @pytest.fixture(autouse=True)
@@ -306,7 +307,7 @@ def test_what_is_compiled_is_what_is_chosen_for_the_shape_or_tuned(tmp_path: Pat
     assert source() == source(
         *(x for name, value in asdict(chosen).items() for x in ("-s", f"{name}={value}"))
     )
-    tuned.remember(problem, tp.H200, GemmConfig(bn=64, stages=3), {})
+    tuned.remember(TUNABLE, problem, tp.H200, GemmConfig(bn=64, stages=3), {})
     assert source() == source("-s", "bn=64", "-s", "stages=3")
 
 

@@ -12,9 +12,9 @@ import pytest
 import tilepipe as tp
 from tests.conftest import missing_gpu
 from tests.support.command import tilepipe
-from tilepipe.kernels.gemm import tuned
+from tilepipe.kernels.common import tuned
 from tilepipe.kernels.gemm.config import GemmConfig
-from tilepipe.kernels.gemm.heuristics import Problem
+from tilepipe.kernels.gemm.heuristics import TUNABLE, Problem
 
 SHAPE = ["-s", "m=512", "-s", "n=256", "-s", "k=128"]
 
@@ -50,17 +50,22 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             ["no benchmark for 'gemm_block_scaled'; there is one for: gemm, gemm_blockwise"],
         ),
         (
-            ["bench", "attention", "--config", "tuned"],
-            ["--config tuned is for GEMMs; for 'attention' give its tile settings"],
+            ["bench", "attention", "--config", "best-of-4"],
+            ["--config best-of-4 is for GEMMs; 'attention' takes chosen or tuned, or its tile"],
+        ),
+        (
+            ["tune", "gemm_block_scaled", *SHAPE],
+            [
+                "no search of configurations for 'gemm_block_scaled'; there is one for: gemm,"
+                " gemm_blockwise, gemm_grouped",
+                "--simulate ranks tiles of any kernel",
+            ],
         ),
         (
             ["tune", "attention"],
-            ["no search of configurations for 'attention'; there is one for: gemm"],
+            ["tune needs the shape: -s s_q=S_Q -s s_kv=S_KV, or -s lengths=..."],
         ),
-        (
-            ["tune", "gemm_blockwise", *SHAPE],
-            ["no search of configurations for 'gemm_blockwise'", "gemm"],
-        ),
+        (["tune", "gemm_grouped", *SHAPE], ["-s m=M -s n=N -s k=K -s experts=EXPERTS"]),
         (["bench", "gemm", "-s", "stages=1"], ["stages must be at least 2"]),
         (["bench", "gemm", "-s", "activation=relu"], ["activation is not measured"]),
         (["bench", "gemm", "-s", "bias=row"], ["bias is not measured"]),
@@ -81,7 +86,18 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             ["forgets one shape", "-s m=M -s n=N -s k=K", "all of this chip"],
         ),
         (["tune", "--list", "--forget"], ["one of --list, --forget and --merge"]),
-        (["tune", "--merge", "x.json", "-s", "m=64"], ["--merge takes all entries", "leave -s"]),
+        (
+            ["tune", "--merge", "x.json", "-s", "m=64", "--seed", "3"],
+            ["--merge takes all entries of the file, and measures nothing: leave out -s, --seed"],
+        ),
+        (
+            ["tune", "--list", "--regime", "burst", "--limit", "3", "-s", "m=64"],
+            ["--list lists what is remembered, and measures nothing: leave out -s, --limit"],
+        ),
+        (
+            ["tune", "--forget", "--chip", "H200", "--seed", "0"],
+            ["--forget removes entries, and measures nothing: leave out --seed"],
+        ),
         (["tune", "--merge", "no-such.json"], ["no-such.json: No such file"]),
         (["tune", "--forget", "-s", "dtype=float16"], ["forgets one shape"]),
         (["tune", "gemm", *SHAPE, "-s", "dtype=bf17"], ["unknown dtype 'bf17'"]),
@@ -106,6 +122,7 @@ def test_bad_usage_is_one_message_and_exit_2(args: list[str], words: list[str]) 
         ["bench", "gemm"],
         ["bench", "gemm", "--json"],
         ["tune", "gemm", *SHAPE],
+        ["tune", "rms_norm", "-s", "m=64", "-s", "n=1024"],
     ],
 )
 def test_without_a_gpu_it_is_one_sentence(args: list[str]) -> None:
@@ -127,6 +144,7 @@ def test_list_and_forget(file: Path) -> None:
     assert not file.exists()
     for k in (64, 128):
         tuned.remember(
+            TUNABLE,
             Problem(512, 256, k),
             tp.H200,
             GemmConfig(bn=64, cluster=2),
@@ -150,7 +168,7 @@ def test_list_and_forget(file: Path) -> None:
 @pytest.mark.slow
 def test_forget_one(file: Path) -> None:
     for k in (64, 128):
-        tuned.remember(Problem(512, 256, k), tp.H200, GemmConfig(), {})
+        tuned.remember(TUNABLE, Problem(512, 256, k), tp.H200, GemmConfig(), {})
     assert "forgot 1 entry of H200" in tilepipe("tune", "--forget", "--chip", "H200", *SHAPE).stdout
     assert list(json.loads(file.read_text())) == ["H200: m=512 n=256 k=64"]
 

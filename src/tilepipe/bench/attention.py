@@ -59,6 +59,13 @@ def make_nan(results: Mapping[str, Sequence[Any]]) -> None:
                 x.fill_(torch.nan)
 
 
+def sets_of(found: Extents) -> int:
+    """How many sets of operands launches rotate through."""
+    queries = found.batch * found.s_q * found.heads * found.d
+    keys = found.batch * found.s_kv * found.kv_heads * (found.d + found.d_v)
+    return timing.sets_for(2.0 * (2 * queries + keys))
+
+
 class Operands:
     """`sets` sets of standard normal operands (batch, s, heads, d), and results by the name of who
     writes them.
@@ -70,8 +77,7 @@ class Operands:
             (found.batch, found.s_kv, found.kv_heads, width) for width in (found.d, found.d_v)
         )
         self.found, self.causal = found, causal
-        nbytes = 2 * (2 * np.prod(q_shape) + np.prod(k_shape) + np.prod(v_shape))
-        self.sets = sets or timing.sets_for(float(nbytes))
+        self.sets = sets or sets_of(found)
         generator = torch.Generator(DEVICE).manual_seed(seed)
         self._dtype = torch.float8_e4m3fn if found.narrow else getattr(torch, found.dtype.name)
 
@@ -93,12 +99,13 @@ class Operands:
         return reference.AttentionOptions(self.causal, scale=self.found.scale)
 
     def ours(self, cfg: AttentionConfig, name: str = OURS) -> timing.Launch:
-        """Our kernel, compiled and loaded; its results are kept under `name`.
+        """Our kernel, compiled and loaded; its results are kept under `name`, the same for all
+        configurations.
 
         Raises:
             TilepipeError: the configuration is impossible, or does not compile.
         """
-        self.results[name] = [x.new_empty((*x.shape[:3], self.found.d_v)) for x in self.q]
+        self._allocate(name)
         q, k, v, out = (TensorView(x[0]) for x in (self.q, self.k, self.v, self.results[name]))
         counter, given = counter_of(cfg, self.sets)
         launcher = kernel.bind(
@@ -106,6 +113,13 @@ class Operands:
         ).launcher()
         tensors = {"q": self.q, "k": self.k, "v": self.v, "out": self.results[name]}
         return in_turn(launcher, tensors | given)
+
+    def _allocate(self, name: str) -> None:
+        """Memory for our results under a name, where there is none yet."""
+        if name not in self.results:
+            shape, dtype = (*self.q[0].shape[:3], self.found.d_v), self.found.out_dtype.name
+            made = (x.new_empty(shape, dtype=getattr(torch, dtype)) for x in self.q)
+            self.results[name] = list(made)
 
     def peer(self, name: str) -> Callable[[int], None]:
         """One of `PEERS`, which reads the same memory; it allocates its results, which are kept
@@ -332,8 +346,11 @@ def _contest(settings: Mapping[str, Any], seed: int) -> Contest:
     )
     assert isinstance(cfg, AttentionConfig)
 
+    def made() -> Operands:
+        return (_narrow() if found.narrow else Operands)(found, causal, seed)
+
     def opened() -> Sides:
-        operands = (_narrow() if found.narrow else Operands)(found, causal, seed)
+        operands = made()
         launches = {OURS: operands.ours(cfg)}
         peers, missing = operands.peers()
         return Sides(
@@ -345,4 +362,5 @@ def _contest(settings: Mapping[str, Any], seed: int) -> Contest:
             missing,
         )
 
-    return Contest(problem_text(found, causal), settings, flop(found, causal), opened)
+    text, work = problem_text(found, causal), flop(found, causal)
+    return Contest(text, settings, work, opened, operands=made)

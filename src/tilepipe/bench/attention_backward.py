@@ -67,10 +67,18 @@ class Operands:
     them, and gradients (dq, dk, dv) by the name of who writes them.
     """
 
-    def __init__(self, found: Extents, causal: bool, seed: int, sets: int | None = None) -> None:
+    def __init__(
+        self,
+        found: Extents,
+        causal: bool,
+        seed: int,
+        sets: int | None = None,
+        *,
+        deterministic: bool = False,
+    ) -> None:
         q_shape = (found.batch, found.s_q, found.heads, found.d)
         k_shape = (found.batch, found.s_kv, found.kv_heads, found.d)
-        self.found, self.causal = found, causal
+        self.found, self.causal, self.deterministic = found, causal, deterministic
         nbytes = found.dtype.nbytes * float(4 * np.prod(q_shape) + 4 * np.prod(k_shape))
         self.sets = sets or timing.sets_for(nbytes)
         generator = torch.Generator(DEVICE).manual_seed(seed)
@@ -88,17 +96,22 @@ class Operands:
         self._rng = np.random.default_rng(seed)
         self._wanted: dict[int, tuple[int, int, Gradients]] = {}
 
-    def ours(self, cfg: BackwardConfig, deterministic: bool) -> timing.Launch:
+    @functools.cached_property
+    def _forward(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """What our forward pass makes of each set."""
+        return [
+            tp.ops.attention(q, k, v, causal=self.causal, return_lse=True)
+            for q, k, v in zip(self.q, self.k, self.v, strict=True)
+        ]
+
+    def ours(self, cfg: BackwardConfig) -> timing.Launch:
         """Our three kernels, compiled and loaded.
 
         Raises:
             TilepipeError: they do not compile.
         """
-        forward = [
-            tp.ops.attention(q, k, v, causal=self.causal, return_lse=True)
-            for q, k, v in zip(self.q, self.k, self.v, strict=True)
-        ]
-        results = [
+        forward = self._forward
+        results = self.results.get(OURS) or [
             tuple(map(torch.empty_like, x)) for x in zip(self.q, self.k, self.v, strict=True)
         ]
         self.results[OURS] = results
@@ -106,7 +119,7 @@ class Operands:
         def empty(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
             return torch.empty(shape, dtype=getattr(torch, dtype), device=DEVICE)
 
-        space = kernel.Workspace.of(self.found, deterministic, empty)
+        space = kernel.Workspace.of(self.found, self.deterministic, empty)
         tensors: dict[str, list[Any]] = {
             "q": self.q, "k": self.k, "v": self.v, "dout": self.dout,
             "out": [out for out, _ in forward], "lse": [lse for _, lse in forward],
@@ -165,26 +178,26 @@ class Operands:
 
         return forward
 
-    def flash_attention_4(self, deterministic: bool) -> Callable[..., Any]:
+    def flash_attention_4(self) -> Callable[..., Any]:
         """The forward pass of FlashAttention 4. Raises ImportError: it is not installed."""
         function = importlib.import_module("flash_attn.cute.interface").flash_attn_func
 
         def forward(*given: torch.Tensor) -> Any:
-            made = function(*given, causal=self.causal, deterministic=deterministic)
+            made = function(*given, causal=self.causal, deterministic=self.deterministic)
             return made[0] if isinstance(made, tuple) else made
 
         return forward
 
-    def peers(self, deterministic: bool) -> tuple[dict[str, timing.Launch], dict[str, str]]:
+    def peers(self) -> tuple[dict[str, timing.Launch], dict[str, str]]:
         """The peers that can solve it, in a CUDA graph too; and why the others cannot."""
         able: dict[str, timing.Launch] = {}
         missing = {}
         for name in (*PEERS, FA4):
-            if name in PEERS and (deterministic or self._aligned_apart):
+            if name in PEERS and (self.deterministic or self._aligned_apart):
                 missing[name] = "PyTorch has no such order, or aligns the mask at the first query"
                 continue
             try:
-                forward = self.flash_attention_4(deterministic) if name == FA4 else self.sdpa(name)
+                forward = self.flash_attention_4() if name == FA4 else self.sdpa(name)
                 launch = self.peer(name, forward)
                 launch(0)
                 timing.Block(launch, 1, 1).run()
@@ -301,14 +314,17 @@ def _contest(settings: Mapping[str, Any], seed: int, prepare: Callable[[], None]
     found, causal, cfg = extents(settings), settings["causal"], ATTENTION_BACKWARD.config(settings)
     in_order = settings["deterministic"]
 
+    def made() -> Operands:
+        return Operands(found, causal, seed, deterministic=in_order)
+
     def opened() -> Sides:
         prepare()
-        operands = Operands(found, causal, seed)
-        launches = {OURS: operands.ours(cfg, in_order)}
-        peers, missing = operands.peers(in_order)
+        operands = made()
+        launches = {OURS: operands.ours(cfg)}
+        peers, missing = operands.peers()
         sides = launches | peers
         text = f"heads together: {cfg.group}" + (", in turns" if in_order else "")
         return Sides(text, operands.sets, sides, operands.wipe, operands.check, missing)
 
     problem = problem_text(found, causal) + (" in turns" if in_order else "")
-    return Contest(problem, settings, flop(found, causal), opened)
+    return Contest(problem, settings, flop(found, causal), opened, operands=made)

@@ -53,7 +53,7 @@ class BlockOperands(attention.Operands):
     def ours(self, cfg: AttentionConfig, name: str = OURS) -> timing.Launch:
         """Our two kernels: that which lists tiles of keys, and attention."""
         found, seen = self.found, Window.of(self.causal, None)
-        self.results[name] = [x.new_empty((*x.shape[:3], found.d_v)) for x in self.q]
+        self._allocate(name)
         q, k, v, out = (TensorView(x[0]) for x in (self.q, self.k, self.v, self.results[name]))
         mask = TensorView(self.mask)
         lists = torch.empty(
@@ -166,8 +166,11 @@ def contest(settings: Mapping[str, Any], seed: int) -> Contest:
     assert isinstance(cfg, AttentionConfig)
     assert blocks is not None
 
+    def made() -> BlockOperands:
+        return BlockOperands(found, causal, blocks, seed)
+
     def opened() -> Sides:
-        operands = BlockOperands(found, causal, blocks, seed)
+        operands = made()
         launches, missing = {OURS: operands.ours(cfg)}, {}
         try:
             flex = operands.flex()
@@ -181,4 +184,5 @@ def contest(settings: Mapping[str, Any], seed: int) -> Contest:
 
     computed = drawn(found, blocks, seed) * pairs(found, causal, blocks.block)
     text = f"{attention.problem_text(found, causal)} block_mask={settings['block_mask']}"
-    return Contest(text, settings, 2.0 * (found.d + found.d_v) * float(computed.sum()), opened)
+    work = 2.0 * (found.d + found.d_v) * float(computed.sum())
+    return Contest(text, settings, work, opened, operands=made)

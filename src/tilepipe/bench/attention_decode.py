@@ -10,6 +10,7 @@ such lengths on the GPU.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -87,18 +88,12 @@ class Operands:
             TilepipeError: the configuration is impossible, or does not compile.
         """
         found = self.found
-        self.results[OURS] = [torch.empty_like(x) for x in self.q]
+        if OURS not in self.results:
+            self.results[OURS] = [torch.empty_like(x) for x in self.q]
         sizes = kernel.workspace_shapes(found, cfg, self._chip)
         parts, part_lse = (torch.empty(shape, device=DEVICE) for shape in sizes[:2])
         tickets = torch.zeros(sizes[2], dtype=torch.int32, device=DEVICE)
-        k, v, table = self.ours_k, self.ours_v, None
-        if found.page:
-            order = torch.randperm(
-                found.batch * found.capacity // found.page,
-                generator=torch.Generator().manual_seed(self._seed),
-            ).to(DEVICE)
-            table = order.to(torch.int32).view(found.batch, -1)
-            k, v = ([self._paged(x, order) for x in side] for side in (k, v))
+        k, v, table = self._cache
         named = {"q": self.q, "k": k, "v": v, "out": self.results[OURS]}
         alone = {"parts": parts, "part_lse": part_lse, "tickets": tickets}
         alone["lengths"] = torch.from_numpy(self.lengths).to(DEVICE)
@@ -123,6 +118,19 @@ class Operands:
             workspace=(view["parts"], view["part_lse"], view["tickets"]),
         )
         return in_turn(program.launcher(), named)
+
+    @functools.cached_property
+    def _cache(self) -> tuple[list[torch.Tensor], list[torch.Tensor], torch.Tensor | None]:
+        """Keys and values as our kernel reads them, and the table of pages, where there are any."""
+        found, k, v = self.found, self.ours_k, self.ours_v
+        if not found.page:
+            return k, v, None
+        order = torch.randperm(
+            found.batch * found.capacity // found.page,
+            generator=torch.Generator().manual_seed(self._seed),
+        ).to(DEVICE)
+        k, v = ([self._paged(x, order) for x in side] for side in (k, v))
+        return k, v, order.to(torch.int32).view(found.batch, -1)
 
     def _paged(self, x: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
         pages = torch.empty_like(x).view(-1, self.found.page, *x.shape[2:])
@@ -245,8 +253,11 @@ def _contest(settings: Mapping[str, Any], seed: int, chip: tp.Chip) -> Contest:
 
     lengths = lengths_of(settings, seed)
 
+    def made() -> Operands:
+        return Operands(found, seed, chip, lengths)
+
     def opened() -> Sides:
-        operands = Operands(found, seed, chip, lengths)
+        operands = made()
         launches = {OURS: operands.ours(cfg)}
         peers, missing = operands.peers()
         config = f"{cfg.bn} s{cfg.stages} ctas={cfg.ctas}"
@@ -262,4 +273,5 @@ def _contest(settings: Mapping[str, Any], seed: int, chip: tp.Chip) -> Contest:
     keys = int(lengths.sum())
     flop = 4.0 * found.tokens * found.heads * keys * found.d
     text = problem_text(found) + f" lengths={settings['lengths']}" * bool(settings["lengths"])
-    return Contest(text, settings, flop, opened, moves=cache_bytes(found, keys))
+    moves = cache_bytes(found, keys)
+    return Contest(text, settings, flop, opened, moves=moves, operands=made)

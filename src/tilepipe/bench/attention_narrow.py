@@ -31,8 +31,7 @@ class NarrowOperands(attention.Operands):
 
     def ours(self, cfg: AttentionConfig, name: str = OURS) -> timing.Launch:
         found = self.found
-        dtype = torch.bfloat16
-        self.results[name] = [x.new_empty((*x.shape[:3], found.d_v), dtype=dtype) for x in self.q]
+        self._allocate(name)
         shape = turned_shape(found.batch, found.s_kv, found.kv_heads, found.d_v)
         values = [x.new_empty(shape) for x in self.v]
         several = {

@@ -62,7 +62,8 @@ class PackedOperands:
 
     def ours(self, cfg: AttentionConfig) -> timing.Launch:
         """Our kernel, compiled and loaded."""
-        self.results[OURS] = [x.new_empty((*x.shape[:-1], self.found.d_v)) for x in self.q]
+        if OURS not in self.results:
+            self.results[OURS] = [x.new_empty((*x.shape[:-1], self.found.d_v)) for x in self.q]
         given = (x[0] for x in (self.q, self.k, self.v, self.results[OURS]))
         q, k, v, out, *bounds = (TensorView(x) for x in (*given, *self.bounds))
         counter, drawn_from = attention.counter_of(cfg, self.sets)
@@ -196,7 +197,11 @@ def contest(settings: Mapping[str, Any], chip: tp.Chip, seed: int) -> Contest:
     flop = sum(
         attention.flop(replace(found, s_q=queries, s_kv=keys), causal) for queries, keys in lengths
     )
-    return Contest(text(found, lengths, causal), settings, flop, opened)
+
+    def alone() -> PackedOperands:
+        return PackedOperands(lengths, found, causal, seed, attention.sets_of(batch))
+
+    return Contest(text(found, lengths, causal), settings, flop, opened, operands=alone)
 
 
 def text(found: Extents, lengths: list[tuple[int, int]], causal: bool) -> str:

@@ -4,13 +4,16 @@ operands, every result verified.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
+import tilepipe as tp
 from tilepipe.bench import timing
 from tilepipe.bench.report import Check, Table, absences, geometric_mean, worse
 from tilepipe.bench.timing import Step
+from tilepipe.registry.spec import KernelSpec
 
 OURS = "tilepipe"
 
@@ -35,11 +38,34 @@ class Sides:
     missing: Mapping[str, str]
 
 
+class Operands(Protocol):
+    """Operands of a problem in the memory of the GPU, and who works on them."""
+
+    sets: int  # through which launches rotate
+
+    def wipe(self) -> None:
+        """Makes all results NaN."""
+
+    def check(self, side: str, i: int, /) -> Check:
+        """How far what a side has written for set `i` is from a float64 result."""
+
+
+class OurOperands(Operands, Protocol):
+    """Operands that our kernel works on with any configuration; all write the same results."""
+
+    def ours(self, config: Any, /) -> timing.Launch:
+        """Our kernel, compiled and loaded, as `OURS`.
+
+        Raises:
+            TilepipeError: the configuration is impossible, or does not compile.
+        """
+
+
 @dataclass(frozen=True)
 class Contest:
     """One problem: as text, as settings for JSON, and its multiplications and additions; or, where
     memory bounds it, `moves`, the bytes that it reads and writes once. `open` allocates, compiles
-    and loads.
+    and loads. `operands` allocates, without peers: what `tilepipe tune` tries configurations on.
     """
 
     problem: str
@@ -47,6 +73,7 @@ class Contest:
     flop: float
     open: Callable[[], Sides]
     moves: float = 0.0
+    operands: Callable[[], OurOperands] | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +107,21 @@ class Line:
     def right(self) -> bool:
         """Every result is what it should be."""
         return all(check.right for check in self.checks.values())
+
+
+def contests(
+    spec: KernelSpec,
+    given: Mapping[str, Any],
+    shapes: Sequence[str],
+    chip: tp.Chip,
+    seed: int,
+) -> list[Contest]:
+    """What `tilepipe bench` measures of a kernel that is no GEMM."""
+    module, _, kernel = spec.bench.partition(":")
+    named = importlib.import_module(module)
+    made = named.contests_of(kernel) if kernel else named.contests
+    found: list[Contest] = made(given, shapes, chip, seed)
+    return found
 
 
 def seconds(contests: int, sides: int, regimes: Sequence[str], repeats: int) -> float:

@@ -84,6 +84,14 @@ class GatedOperands:
         named = {"a": self.a, "gate": self.gate, "up": self.up, "c": self.c[OURS]}
         return in_turn(launcher, named)
 
+    def ours(self, config: GatedGemmConfig) -> timing.Launch:
+        """The product by our kernel with a configuration.
+
+        Raises:
+            TilepipeError: it is impossible, or does not compile.
+        """
+        return self.launches(build(self.problem, config))
+
     def compiled(self, i: int) -> None:
         """Two products of cuBLAS and one kernel of PyTorch's compiler."""
         left, right = self._products(i)
@@ -180,11 +188,12 @@ def _contest(
     here = dict(given) | {"m": m, "n": n, "k": k}
     settings, _ = SPEC.configure(here, chip)
     config = SPEC.config(settings)
-    opened = functools.partial(_open, product_of(settings), config, seed)
-    return Contest(f"{m}×{n}×{k}, {config.activation}", here, 4.0 * m * n * k, opened)
+    made = functools.partial(GatedOperands, product_of(settings), config.activation, seed)
 
+    def opened() -> Sides:
+        torch.cuda.empty_cache()
+        operands = made()
+        return operands.sides(build(operands.problem, config), config_text(config))
 
-def _open(problem: Problem, config: GatedGemmConfig, seed: int) -> Sides:
-    torch.cuda.empty_cache()
-    operands = GatedOperands(problem, config.activation, seed)
-    return operands.sides(build(problem, config), config_text(config))
+    text = f"{m}×{n}×{k}, {config.activation}"
+    return Contest(text, here, 4.0 * m * n * k, opened, operands=made)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import subprocess
 from collections.abc import Sequence
 from typing import Any
@@ -12,15 +13,19 @@ import torch
 
 import tilepipe as tp
 from tilepipe.bench import beside, timing, tune
-from tilepipe.bench.operands import build_all, operands
-from tilepipe.bench.report import Config, Line, Side, config_text, flop, problem_json
+from tilepipe.bench.operands import build, build_all, operands
+from tilepipe.bench.report import Check, Config, Line, Side, config_text, flop, problem_json
 from tilepipe.bench.shapes import Choice, Suite
 from tilepipe.bench.timing import Step
 from tilepipe.cuda.nvrtc.compiler import nvrtc_version
 from tilepipe.errors import TilepipeError
-from tilepipe.kernels.gemm import heuristics as gemm_choice, tuned
+from tilepipe.kernels.common import tuned
+from tilepipe.kernels.common.tunable import Tunable
+from tilepipe.kernels.gemm import heuristics as gemm_choice
+from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.heuristics import Problem
 from tilepipe.kernels.gemm_blockwise import heuristics as blockwise_fp8_choice
+from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
 
 REGIMES_TEXT = (
     f"burst: {timing.IDLE_S * 1e3:.0f} ms idle, then one CUDA graph of about"
@@ -32,6 +37,27 @@ DATA_TEXT = (
     " peer's time / ours; error: ours, relative Frobenius, against float32 torch.matmul of the same"
     " values; both results of the timed launches are verified"
 )
+
+
+class GemmOperands:
+    """The operands of a product, as `tilepipe tune` tries configurations on them."""
+
+    def __init__(self, problem: Problem, seed: int) -> None:
+        self._problem, self._of = problem, operands(problem, seed)
+        self.sets = self._of.sets
+
+    def ours(self, config: Config) -> timing.Launch:
+        """Our kernel with a configuration. Raises TilepipeError where there is none."""
+        return self._of.launches(build(self._problem, config))
+
+    def wipe(self) -> None:
+        """Makes our results NaN."""
+        for matrix in self._of.c:
+            matrix.fill_(torch.nan)
+
+    def check(self, side: str, i: int) -> Check:
+        """How far our result of set `i` is from the float32 one."""
+        return self._of.check(self._of.c, i)
 
 
 def peer(problem: Problem) -> str:
@@ -115,17 +141,18 @@ def configuration(
     """The configuration for a problem, and where it comes from."""
     if choice.config is not None:
         return choice.config, "given"
+    blocks = problem.scales == "block"
+    tunable: Tunable[Problem, Any] = (blockwise_fp8_choice if blocks else gemm_choice).TUNABLE
     if choice.how == "best":
-        found = tune.search(problem, chip, choice.count, regimes, seed, step)
-        return found.trials[0].config, "best"
-    if problem.scales == "block":
-        return blockwise_fp8_choice.best(problem, chip), "chosen"
-    remembered = tuned.lookup(problem, chip) if choice.how == "tuned" else None
-    return (
-        (remembered, "tuned")
-        if remembered is not None
-        else (gemm_choice.best(problem, chip), "chosen")
-    )
+        made = functools.partial(GemmOperands, problem, seed)
+        found = tune.search(tunable, problem, made, chip, choice.count, regimes, step)
+        best = found.trials[0].config
+        assert isinstance(best, GemmConfig | BlockwiseGemmConfig)
+        return best, "best"
+    remembered = tuned.lookup(tunable, problem, chip) if choice.how == "tuned" else None
+    if remembered is not None:
+        return remembered, "tuned"
+    return tunable.best(problem, chip), "chosen"
 
 
 def measure(

@@ -13,10 +13,9 @@ import torch
 
 import tilepipe as tp
 from tilepipe.bench import timing
-from tilepipe.bench.beside import OURS, Contest, Sides
+from tilepipe.bench.beside import OURS, Contest
 from tilepipe.bench.groups import GroupOperands, contests_of, empty_offsets, grouped_mm
 from tilepipe.bench.operands import DEVICE, allocated
-from tilepipe.bench.report import config_text
 from tilepipe.errors import BindError
 from tilepipe.kernels.gemm_grouped import reference, sm90 as gemm_grouped
 from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
@@ -73,6 +72,10 @@ class GroupedOperands(GroupOperands[GroupedProblem]):
         self.ends = reference.split_rows(np.random.default_rng(seed), m, groups, split)
         self.bounds = [(g, *x) for g, x in enumerate(reference.bounds(self.ends, m)) if x[0] < x[1]]
         self.offsets = torch.from_numpy(self.ends).to(DEVICE)
+
+    def built(self, config: GroupedGemmConfig) -> Launcher:
+        """The kernel with a configuration."""
+        return build(self.problem, config)
 
     def peer(self, i: int) -> None:
         """By PyTorch's grouped_mm, which allocates the result."""
@@ -133,11 +136,8 @@ def contests(
             f"tilepipe bench {SPEC.name} measures form=rows, got form={given['form']}; groups with"
             " a matrix each are measured by tilepipe bench gemm_grouped_blockwise"
         )
-    return contests_of(SPEC, STANDARD, product_of, _sides, given, shapes, chip, seed)
+    return contests_of(SPEC, STANDARD, product_of, _operands, given, shapes, chip, seed)
 
 
-def _sides(
-    problem: GroupedProblem, config: GroupedGemmConfig, settings: Mapping[str, Any], seed: int
-) -> Sides:
-    launcher = build(problem, config)
-    return GroupedOperands(problem, settings["split"], seed).sides(launcher, config_text(config))
+def _operands(problem: GroupedProblem, settings: Mapping[str, Any], seed: int) -> GroupedOperands:
+    return GroupedOperands(problem, settings["split"], seed)

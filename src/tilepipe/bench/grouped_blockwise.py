@@ -13,10 +13,9 @@ import torch
 
 import tilepipe as tp
 from tilepipe.bench import deep_gemm, timing
-from tilepipe.bench.beside import OURS, Contest, Sides
+from tilepipe.bench.beside import OURS, Contest
 from tilepipe.bench.groups import Fp8GroupOperands, contests_of, empty_offsets, fill_fp8
 from tilepipe.bench.operands import DEVICE, allocated
-from tilepipe.bench.report import config_text
 from tilepipe.kernels.gemm_blockwise.config import BLOCK, BlockwiseGemmConfig
 from tilepipe.kernels.gemm_blockwise.reference import ROW_UNIT
 from tilepipe.kernels.gemm_blockwise.validation import blocks_of
@@ -87,6 +86,10 @@ class GroupedBlockwiseOperands(Fp8GroupOperands[GroupedBlockwiseProblem]):
         self.offsets = torch.from_numpy(offsets).to(DEVICE)
         # of each group by itself, whose columns `scaled_mm` wants one after the other
         self.parts = [self._scales(*group) for group in self.rows]
+
+    def built(self, config: BlockwiseGemmConfig) -> Launcher:
+        """The kernel with a configuration."""
+        return build(self.problem, config, padded=bool(self.batch))
 
     def _scales(self, group: int, start: int, end: int) -> tuple[Any, Any]:
         """The scales of a group as `scaled_mm` takes them."""
@@ -185,14 +188,5 @@ def contests(
     given: Mapping[str, Any], shapes: Sequence[str], chip: tp.Chip, seed: int
 ) -> list[Contest]:
     """What `tilepipe bench gemm_grouped_blockwise` measures."""
-    return contests_of(SPEC, STANDARD, product_of, _sides, given, shapes, chip, seed)
-
-
-def _sides(
-    problem: GroupedBlockwiseProblem,
-    config: BlockwiseGemmConfig,
-    settings: Mapping[str, Any],
-    seed: int,
-) -> Sides:
-    launcher = build(problem, config, padded=settings["form"] == "padded")
-    return GroupedBlockwiseOperands(problem, settings, seed).sides(launcher, config_text(config))
+    made = GroupedBlockwiseOperands
+    return contests_of(SPEC, STANDARD, product_of, made, given, shapes, chip, seed)

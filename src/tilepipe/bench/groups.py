@@ -23,7 +23,7 @@ from tilepipe.bench.operands import (
     float32_products,
     in_turn,
 )
-from tilepipe.bench.report import Check
+from tilepipe.bench.report import Check, config_text
 from tilepipe.errors import BindError
 from tilepipe.kernels.gemm_blockwise.config import BLOCK
 from tilepipe.kernels.gemm_grouped.reference import SPLITS
@@ -50,8 +50,6 @@ class Problem(Protocol):
 
 
 P = TypeVar("P", bound=Problem)
-# (problem, configuration, settings, seed) -> the sides, in memory that is allocated then
-Open = Callable[[P, Any, Mapping[str, Any], int], Sides]
 
 
 class GroupOperands(ABC, Generic[P]):
@@ -68,6 +66,10 @@ class GroupOperands(ABC, Generic[P]):
     b: list[Any]
     c: dict[str, list[Any]]
     offsets: Any
+
+    @abstractmethod
+    def built(self, config: Any) -> Launcher:
+        """Our kernel for the problem with a configuration, compiled and loaded."""
 
     @abstractmethod
     def peers(self) -> Mapping[str, timing.Launch | str]:
@@ -91,6 +93,14 @@ class GroupOperands(ABC, Generic[P]):
         """The product of a set by our kernel, in the current stream."""
         same = {name: [x] * self.sets for name, x in self.shared().items()}
         return in_turn(launcher, same | {"a": self.a, "b": self.b, "c": self.c[OURS]})
+
+    def ours(self, config: Any) -> timing.Launch:
+        """The product by our kernel with a configuration.
+
+        Raises:
+            TilepipeError: it is impossible, or does not compile.
+        """
+        return self.launches(self.built(config))
 
     def wipe(self) -> None:
         """Makes all results NaN."""
@@ -149,6 +159,10 @@ class Fp8GroupOperands(GroupOperands[P]):
         return sums, LARGEST_FP8 * sums
 
 
+# (problem, settings, seed) -> operands
+Make = Callable[[P, Mapping[str, Any], int], GroupOperands[P]]
+
+
 def fill_fp8(matrices: Sequence[Any], generator: torch.Generator) -> None:
     """Writes 100 times standard normal values."""
     for x in matrices:
@@ -187,7 +201,7 @@ def contests_of(
     spec: KernelSpec,
     standard: Sequence[Shape],
     problem_of: Callable[[Mapping[str, Any]], P],
-    sides: Open[P],
+    made: Make[P],
     given: Mapping[str, Any],
     shapes: Sequence[str],
     chip: tp.Chip,
@@ -197,7 +211,8 @@ def contests_of(
     the standard ones.
 
     Args:
-        problem_of: the problem that settings state. sides: opens one.
+        problem_of: the problem that settings state. made: operands, allocated then, of a problem,
+            its settings and a seed.
     """
     wanted = [
         x
@@ -208,14 +223,14 @@ def contests_of(
     if spec.extents & given.keys():
         wanted.append((base["m"], base["n"], base["k"], base["experts"], base["split"]))
     return [
-        _contest(spec, problem_of, sides, given, shape, chip, seed) for shape in wanted or standard
+        _contest(spec, problem_of, made, given, shape, chip, seed) for shape in wanted or standard
     ]
 
 
 def _contest(
     spec: KernelSpec,
     problem_of: Callable[[Mapping[str, Any]], P],
-    sides: Open[P],
+    made: Make[P],
     given: Mapping[str, Any],
     shape: Shape,
     chip: tp.Chip,
@@ -228,8 +243,12 @@ def _contest(
     name = f"{m}×{n}×{k}, {groups} groups, {split}{form}"
     problem, config = problem_of(settings), spec.config(settings)  # now: they may be impossible
 
-    def opened() -> Sides:
+    def operands() -> GroupOperands[P]:
         torch.cuda.empty_cache()
-        return sides(problem, config, settings, seed)
+        return made(problem, settings, seed)
 
-    return Contest(name, here, 2.0 * m * n * k, opened)
+    def opened() -> Sides:
+        found = operands()
+        return found.sides(found.built(config), config_text(config))
+
+    return Contest(name, here, 2.0 * m * n * k, opened, operands=operands)

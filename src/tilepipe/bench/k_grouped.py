@@ -13,11 +13,10 @@ import torch
 
 import tilepipe as tp
 from tilepipe.bench import timing
-from tilepipe.bench.beside import OURS, Contest, Sides
+from tilepipe.bench.beside import OURS, Contest
 from tilepipe.bench.grouped import LOOP, OTHER_DTYPE, PEER
 from tilepipe.bench.groups import GroupOperands, contests_of, empty_offsets, grouped_mm
 from tilepipe.bench.operands import DEVICE, allocated
-from tilepipe.bench.report import config_text
 from tilepipe.kernels.gemm_grouped.reference import bounds, split_rows
 from tilepipe.kernels.gemm_k_grouped import sm90 as gemm_k_grouped
 from tilepipe.kernels.gemm_k_grouped.config import KGroupedGemmConfig
@@ -62,6 +61,10 @@ class KGroupedOperands(GroupOperands[KGroupedProblem]):
         ends = split_rows(np.random.default_rng(seed), k, groups, split)
         self.bounds = bounds(ends, k)
         self.offsets = torch.from_numpy(ends).to(DEVICE)
+
+    def built(self, config: KGroupedGemmConfig) -> Launcher:
+        """The kernel with a configuration."""
+        return build(self.problem, config)
 
     def peer(self, i: int) -> None:
         """By PyTorch's grouped_mm, which allocates the result."""
@@ -113,11 +116,8 @@ def contests(
     given: Mapping[str, Any], shapes: Sequence[str], chip: tp.Chip, seed: int
 ) -> list[Contest]:
     """What `tilepipe bench gemm_k_grouped` measures."""
-    return contests_of(SPEC, STANDARD, product_of, _sides, given, shapes, chip, seed)
+    return contests_of(SPEC, STANDARD, product_of, _operands, given, shapes, chip, seed)
 
 
-def _sides(
-    problem: KGroupedProblem, config: KGroupedGemmConfig, settings: Mapping[str, Any], seed: int
-) -> Sides:
-    launcher = build(problem, config)
-    return KGroupedOperands(problem, settings["split"], seed).sides(launcher, config_text(config))
+def _operands(problem: KGroupedProblem, settings: Mapping[str, Any], seed: int) -> KGroupedOperands:
+    return KGroupedOperands(problem, settings["split"], seed)

@@ -13,11 +13,10 @@ import torch
 
 import tilepipe as tp
 from tilepipe.bench import timing
-from tilepipe.bench.beside import OURS, Contest, Sides
+from tilepipe.bench.beside import OURS, Contest
 from tilepipe.bench.grouped_blockwise import LOOP
 from tilepipe.bench.groups import Fp8GroupOperands, contests_of, empty_offsets, fill_fp8
 from tilepipe.bench.operands import DEVICE, allocated
-from tilepipe.bench.report import config_text
 from tilepipe.kernels.gemm_blockwise.config import BLOCK
 from tilepipe.kernels.gemm_blockwise.reference import ROW_UNIT
 from tilepipe.kernels.gemm_blockwise.validation import blocks_of
@@ -72,6 +71,10 @@ class KGroupedBlockwiseOperands(Fp8GroupOperands[KGroupedBlockwiseProblem]):
         spans = enumerate(bounds(ends_of(offsets, k), k))
         self.bounds = [(group, *span) for group, span in spans if span[0] < span[1]]
         self.offsets = torch.from_numpy(offsets).to(DEVICE)
+
+    def built(self, config: KGroupedBlockwiseGemmConfig) -> Launcher:
+        """The kernel with a configuration."""
+        return build(self.problem, config)
 
     def loop(self, i: int) -> None:
         """By PyTorch, group by group: the host knows the offsets. It allocates each result."""
@@ -144,16 +147,10 @@ def contests(
     given: Mapping[str, Any], shapes: Sequence[str], chip: tp.Chip, seed: int
 ) -> list[Contest]:
     """What `tilepipe bench gemm_k_grouped_blockwise` measures."""
-    return contests_of(SPEC, STANDARD, product_of, _sides, given, shapes, chip, seed)
+    return contests_of(SPEC, STANDARD, product_of, _operands, given, shapes, chip, seed)
 
 
-def _sides(
-    problem: KGroupedBlockwiseProblem,
-    config: KGroupedBlockwiseGemmConfig,
-    settings: Mapping[str, Any],
-    seed: int,
-) -> Sides:
-    launcher = build(problem, config)
-    return KGroupedBlockwiseOperands(problem, settings["split"], seed).sides(
-        launcher, config_text(config)
-    )
+def _operands(
+    problem: KGroupedBlockwiseProblem, settings: Mapping[str, Any], seed: int
+) -> KGroupedBlockwiseOperands:
+    return KGroupedBlockwiseOperands(problem, settings["split"], seed)

@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -17,6 +16,7 @@ import tilepipe as tp
 from tilepipe.bench import deep_gemm, timing
 from tilepipe.bench.report import Check, Config
 from tilepipe.bench.timing import Step
+from tilepipe.cuda.nvrtc import processes
 from tilepipe.errors import TilepipeError
 from tilepipe.kernels.gemm import sm90 as gemm
 from tilepipe.kernels.gemm.heuristics import Problem
@@ -31,6 +31,9 @@ from tilepipe.testing.numerics import OUTPUT_EPS, ROUNDED, fp8_sum_error
 
 if TYPE_CHECKING:
     from tilepipe.cuda.runtime.launching import Launcher
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 MAX_SETS = 2048  # a block launches about a thousand of the smallest products
 # bytes between the starts of matrices are a multiple of this, as the allocator has it
@@ -321,9 +324,7 @@ def matrices(problem: Problem) -> list[Any]:
 def build_all(
     wanted: Sequence[tuple[Problem, Config]], step: Step
 ) -> list[Launcher | TilepipeError]:
-    """`build` of each, a thread for each processor: NVRTC, which takes the time, runs without the
-    GIL.
-    """
+    """`build` of each."""
 
     def one(item: tuple[Problem, Config]) -> Launcher | TilepipeError:
         try:
@@ -333,8 +334,12 @@ def build_all(
         finally:
             step("compiling")
 
-    processors = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    with ThreadPoolExecutor(min(len(wanted), processors) or 1) as pool:
-        return list(pool.map(one, wanted))
+    return in_threads(one, wanted)
+
+
+def in_threads(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """What a function that compiles and loads a kernel gives for each item: in a thread for each
+    processor, for which NVRTC runs in as many processes.
+    """
+    with processes.side_by_side(len(items)) as count, ThreadPoolExecutor(count) as pool:
+        return list(pool.map(function, items))

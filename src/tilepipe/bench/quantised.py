@@ -118,6 +118,14 @@ class QuantisedOperands:
         named = {"a": self.a, "words": self.words, "scales": self.scales}
         return in_turn(launcher, named | {"c": self.c[OURS]})
 
+    def ours(self, config: QuantisedGemmConfig) -> timing.Launch:
+        """The product by our kernel of quantised weights with a configuration.
+
+        Raises:
+            TilepipeError: it is impossible, or does not compile.
+        """
+        return self.launches(build(self.problem, self.bits, self.group, config))
+
     def gemm(self, launcher: Launcher) -> timing.Launch:
         """The product of a set by our GEMM, of the dense weights."""
         tensors = {"a": self.a, "b": self.dense, "c": self.c[GEMM]}
@@ -202,19 +210,12 @@ def _contest(
     config, group = SPEC.config(settings), int(settings["group"])
     dtype, out = tp.dtype(settings["dtype"]), tp.dtype(settings["out_dtype"])
     problem = Problem(m, n, k, dtype=dtype, out_dtype=out)
-    opened = functools.partial(_open, problem, bits, group, config, chip, seed)
-    return Contest(f"{m}×{n}×{k}, {bits} bits", here, 2.0 * m * n * k, opened)
+    made = functools.partial(QuantisedOperands, problem, bits, group, seed)
 
+    def opened() -> Sides:
+        torch.cuda.empty_cache()
+        dense = products.build(problem, gemm_choice.best(problem, chip))
+        ours = build(problem, bits, group, config)
+        return made().sides(ours, config_text(config), dense)
 
-def _open(
-    problem: Problem,
-    bits: int,
-    group: int,
-    config: QuantisedGemmConfig,
-    chip: tp.Chip,
-    seed: int,
-) -> Sides:
-    torch.cuda.empty_cache()
-    operands = QuantisedOperands(problem, bits, group, seed)
-    dense = products.build(problem, gemm_choice.best(problem, chip))
-    return operands.sides(build(problem, bits, group, config), config_text(config), dense)
+    return Contest(f"{m}×{n}×{k}, {bits} bits", here, 2.0 * m * n * k, opened, operands=made)

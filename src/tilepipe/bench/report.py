@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from tilepipe.bench.shapes import Suite, Target
+from tilepipe.kernels.common.settings import Settings
 from tilepipe.kernels.common.tiling import Sm90Tiling
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.heuristics import Problem
@@ -144,6 +145,17 @@ def config_text(config: Sm90Tiling) -> str:
         last = {f"/{config.piece_cols}": config.splits > 1}
     shown = [mark for mark, unusual in (marks | rest | last).items() if unusual]
     return " ".join([f"{config.bm}×{config.bn}×{config.bk} s{config.stages}", *shown])
+
+
+def settings_text(config: Settings) -> str:
+    """Any configuration: that of a product in few letters, of another kernel the settings that are
+    not at their defaults.
+    """
+    if isinstance(config, Sm90Tiling):
+        return config_text(config)
+    default = type(config)().as_dict()
+    found = [f"{name}={x}" for name, x in config.as_dict().items() if x != default[name]]
+    return " ".join(found) or "the defaults"
 
 
 def geometric_mean(values: Iterable[float]) -> float:

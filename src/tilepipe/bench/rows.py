@@ -84,6 +84,7 @@ class RowOperands:
         self.results: dict[str, list[Results]] = {}
         self._held: list[dict[str, list[torch.Tensor]]] = []
         self._want: dict[int, Results] = {}
+        self._sums: list[torch.Tensor] = []
 
     @property
     def _entropy(self) -> bool:
@@ -141,9 +142,10 @@ class RowOperands:
             sms = torch.cuda.get_device_properties(DEVICE).multi_processor_count
             shape = count, part_rows(self.m, cfg, sms), self.n
             named["parts"] = [torch.zeros(shape, device=DEVICE)] * self.sets
-            sums = [self.weight.new_empty((count, self.n)) for _ in mine]
-            named["out"] = sums
-            mine = [[results[0], *out] for results, out in zip(mine, sums, strict=True)]
+            if not self._sums:
+                self._sums = [self.weight.new_empty((count, self.n)) for _ in mine]
+            named["out"] = self._sums
+            mine = [[results[0], *out] for results, out in zip(mine, self._sums, strict=True)]
         views = {name: TensorView(found[0]) for name, found in named.items() if found}
         programs = [self._bind(views, cfg)]
         if count:
@@ -312,6 +314,7 @@ def _contests(
                     0.0,
                     functools.partial(_open, kernel, settings, seed),
                     moved(kernel, settings),
+                    functools.partial(RowOperands, kernel, settings, seed),
                 )
             )
     return found

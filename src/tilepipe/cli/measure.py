@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import contextlib
 import secrets
 from collections.abc import Mapping
 from dataclasses import replace
@@ -24,6 +24,7 @@ from tilepipe.cli.common import (
 from tilepipe.cli.measuring import Wanted, announce, require_torch, show
 from tilepipe.errors import BindError
 from tilepipe.ir.chip import HOPPER, Chip
+from tilepipe.kernels.common import tuned
 from tilepipe.kernels.gemm.heuristics import Problem
 
 if TYPE_CHECKING:
@@ -187,18 +188,17 @@ def _gemm(
 
 def _beside(spec: KernelSpec, given: Mapping[str, Setting], config: str, wanted: Wanted) -> bool:
     """A kernel that is no GEMM."""
-    if config != "chosen":
+    if config not in ("chosen", "tuned"):
         raise BindError(
-            f"--config {config} is for GEMMs; for '{spec.name}' give its tile settings with -s"
+            f"--config {config} is for GEMMs; '{spec.name}' takes chosen or tuned, or its tile"
+            " settings with -s"
         )
     chip = measuring(spec, given)
     from tilepipe.bench import beside
     from tilepipe.bench.gemm import REGIMES_TEXT, environment
 
-    module, _, kernel = spec.bench.partition(":")
-    named = importlib.import_module(module)
-    made = named.contests_of(kernel) if kernel else named.contests
-    found: list[beside.Contest] = made(given, wanted.shapes, chip, wanted.seed)
+    with contextlib.nullcontext() if config == "tuned" else tuned.unused():
+        found = beside.contests(spec, given, wanted.shapes, chip, wanted.seed)
     head = [environment(chip), REGIMES_TEXT, f"ratio: peer's time / ours; seed {wanted.seed}"]
     wanted.heading(head)
     announce(beside.seconds(len(found), 3, wanted.regimes, wanted.repeats))

@@ -13,13 +13,14 @@ import tilepipe as tp
 from tilepipe.errors import BindError
 from tilepipe.kernels.attention import sm90_bind as hopper, sm100 as blackwell
 from tilepipe.kernels.attention.block_mask import bind_lists, check_block_mask, lists_shape
+from tilepipe.kernels.attention.choice import TUNABLE, AttentionProblem
 from tilepipe.kernels.attention.config import (
     SM100_ROWS as ROWS,
     SM100_TILES as TILES,
     AttentionConfig,
     Sm100AttentionConfig,
 )
-from tilepipe.kernels.attention.heuristics import choose_sm90 as choose, choose_sm100
+from tilepipe.kernels.attention.heuristics import choose_sm100
 from tilepipe.kernels.attention.packed_reference import bounds_of, compare_packed
 from tilepipe.kernels.attention.reference import AttentionOptions, compare_attention
 from tilepipe.kernels.attention.scores import ScoreChanges
@@ -38,6 +39,7 @@ from tilepipe.registry.lengths import parsed
 from tilepipe.registry.products import check_sizes
 from tilepipe.registry.settings import Configs, Setting
 from tilepipe.registry.spec import Case, KernelSpec
+from tilepipe.registry.tuning import Tuning, chosen
 
 _CONFIGS = Configs({"sm90": AttentionConfig, "sm100": Sm100AttentionConfig})
 _EXTENTS: dict[str, Setting] = {
@@ -106,18 +108,26 @@ def extents(settings: Mapping[str, Any]) -> Extents:
 
 
 def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str, Setting], str]:
-    found = extents(settings)
     if settings["arch"] == "sm90":
-        sides = options(settings).seen.sides
-        changed = ScoreChanges(settings["softcap"] != 0, settings["slopes"]).any
-        packed = parsed(settings["lengths"])
-        longest = max(keys for _, keys in packed) if packed else None
-        blocks = block_masks.parsed(settings["block_mask"])
-        block = None if blocks is None else blocks.block
-        chosen = choose(found, sides, longest, changed=changed, block=block)
-        return chosen.as_dict(), "chosen for the shape"
+        return chosen(TUNABLE, problem(settings), chip)
+    found = extents(settings)
     _CONFIGS.of(settings["arch"])
     return choose_sm100(found.d).as_dict(), "the defaults"
+
+
+def problem(settings: Mapping[str, Any]) -> AttentionProblem:
+    """What the configuration on Hopper depends on, of what settings state.
+
+    Raises:
+        BindError: as `extents`.
+    """
+    sides = options(settings).seen.sides
+    changed = ScoreChanges(settings["softcap"] != 0, settings["slopes"]).any
+    packed = parsed(settings["lengths"])
+    longest = max(keys for _, keys in packed) if packed else None
+    blocks = block_masks.parsed(settings["block_mask"])
+    block = None if blocks is None else blocks.block
+    return AttentionProblem.of(extents(settings), sides, longest, changed=changed, block=block)
 
 
 def options(
@@ -260,4 +270,5 @@ ATTENTION = KernelSpec(
     _choose,
     _sizes,
     bench="tilepipe.bench.attention",
+    tuning=Tuning(TUNABLE, problem, ("s_q", "s_kv"), "lengths"),
 )

@@ -15,12 +15,13 @@ from tilepipe.errors import BindError
 from tilepipe.kernels.attention.reference import attention
 from tilepipe.kernels.attention.validation import INPUTS, Extents
 from tilepipe.kernels.attention_backward import reference, sm90_bind as kernel
+from tilepipe.kernels.attention_backward.choice import TUNABLE, BackwardProblem
 from tilepipe.kernels.attention_backward.config import DEPTHS, KEYS, STAGES, BackwardConfig, tile
-from tilepipe.kernels.attention_backward.heuristics import choose_sm90
 from tilepipe.registry.instances import SMS, Size, Sizes, steps_of
 from tilepipe.registry.products import check_sizes
 from tilepipe.registry.settings import Configs, Setting
 from tilepipe.registry.spec import Case, KernelSpec
+from tilepipe.registry.tuning import Tuning, chosen
 
 _CONFIGS = Configs({"sm90": BackwardConfig})
 _EXTENTS: dict[str, Setting] = {
@@ -62,9 +63,13 @@ def extents(settings: Mapping[str, Any]) -> Extents:
 
 
 def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str, Setting], str]:
-    asked = settings["causal"], settings["deterministic"]
-    chosen = choose_sm90(*asked, extents(settings).s_kv, chip or tp.H200)
-    return chosen.as_dict(), "chosen for the mask and the order"
+    return chosen(TUNABLE, problem(settings), chip)
+
+
+def problem(settings: Mapping[str, Any]) -> BackwardProblem:
+    """What the configuration depends on, of what settings state. Raises BindError as `extents`."""
+    asked = {name: settings[name] for name in ("causal", "deterministic")}
+    return BackwardProblem.of(extents(settings), **asked)
 
 
 def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:
@@ -130,4 +135,5 @@ ATTENTION_BACKWARD = KernelSpec(
     _choose,
     _sizes,
     bench="tilepipe.bench.attention_backward",
+    tuning=Tuning(TUNABLE, problem, ("s_q", "s_kv")),
 )

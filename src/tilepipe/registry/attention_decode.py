@@ -13,8 +13,8 @@ import tilepipe as tp
 from tilepipe.errors import BindError
 from tilepipe.kernels.attention.scores import Window
 from tilepipe.kernels.attention_decode import sm90
+from tilepipe.kernels.attention_decode.choice import TUNABLE, DecodeProblem
 from tilepipe.kernels.attention_decode.config import DecodeConfig
-from tilepipe.kernels.attention_decode.heuristics import choose_sm90
 from tilepipe.kernels.attention_decode.reference import compare_decode, random_cache
 from tilepipe.kernels.attention_decode.shares import CHUNK, share_size
 from tilepipe.kernels.attention_decode.validation import (
@@ -28,6 +28,7 @@ from tilepipe.registry.instances import SMS, Size, Sizes, steps_of
 from tilepipe.registry.products import check_sizes
 from tilepipe.registry.settings import Configs, Setting
 from tilepipe.registry.spec import Case, KernelSpec
+from tilepipe.registry.tuning import Tuning, chosen
 
 _CONFIGS = Configs({"sm90": DecodeConfig})
 _EXTENTS: dict[str, Setting] = {
@@ -109,7 +110,12 @@ def extents(settings: Mapping[str, Any]) -> Extents:
 
 
 def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str, Setting], str]:
-    return choose_sm90(extents(settings), chip or tp.H200).as_dict(), "chosen for the shape"
+    return chosen(TUNABLE, problem(settings), chip)
+
+
+def problem(settings: Mapping[str, Any]) -> DecodeProblem:
+    """What the configuration depends on, of what settings state. Raises BindError as `extents`."""
+    return DecodeProblem.of(extents(settings))
 
 
 def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:
@@ -197,4 +203,5 @@ ATTENTION_DECODE = KernelSpec(
     _choose,
     _sizes,
     bench="tilepipe.bench.attention_decode",
+    tuning=Tuning(TUNABLE, problem, ("batch", "s")),
 )

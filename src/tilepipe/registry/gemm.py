@@ -10,11 +10,10 @@ import numpy as np
 
 import tilepipe as tp
 from tilepipe.errors import BindError
-from tilepipe.kernels.common.settings import Settings
 from tilepipe.kernels.common.tiling import store_width
-from tilepipe.kernels.gemm import heuristics, reference, sm90, sm100, sm100_heuristics, tuned
+from tilepipe.kernels.gemm import reference, sm90, sm100, sm100_heuristics
 from tilepipe.kernels.gemm.config import GemmConfig, Sm100GemmConfig
-from tilepipe.kernels.gemm.heuristics import SPAN, Problem
+from tilepipe.kernels.gemm.heuristics import SPAN, TUNABLE, Problem
 from tilepipe.kernels.gemm.validation import INPUTS
 from tilepipe.registry.instances import Sizes, fetched_sizes, product_sizes
 from tilepipe.registry.products import (
@@ -29,6 +28,7 @@ from tilepipe.registry.products import (
 )
 from tilepipe.registry.settings import Configs, Setting
 from tilepipe.registry.spec import Case, GemmSpec
+from tilepipe.registry.tuning import Tuning, chosen
 
 _CONFIGS = Configs({"sm90": GemmConfig, "sm100": Sm100GemmConfig})
 PRODUCT: dict[str, Setting] = EXTENTS | {
@@ -74,15 +74,9 @@ def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str
     if chip is None:
         return one_line, BY_DEFAULT
     if settings["arch"] == "sm100":
-        return _tiles(sm100_heuristics.choose(product, chip)), "chosen for the shape"
-    remembered = tuned.lookup(product, chip)
-    config = heuristics.best(product, chip) if remembered is None else remembered
-    return _tiles(config), "chosen for the shape" if remembered is None else "tuned for the shape"
-
-
-def _tiles(config: Settings) -> dict[str, Setting]:
-    """The settings of a configuration that decide how the work is done."""
-    return {name: value for name, value in config.as_dict().items() if name not in _WORK}
+        tiles = sm100_heuristics.choose(product, chip).as_dict()
+        return {name: x for name, x in tiles.items() if name not in _WORK}, "chosen for the shape"
+    return chosen(TUNABLE, product, chip, _WORK)
 
 
 def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:
@@ -132,5 +126,5 @@ GEMM = GemmSpec(
     _choose,
     _sizes,
     problem=problem,
-    searched=True,
+    tuning=Tuning(TUNABLE, problem, ("m", "n", "k")),
 )

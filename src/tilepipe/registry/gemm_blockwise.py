@@ -10,16 +10,18 @@ import numpy as np
 import tilepipe as tp
 from tilepipe.kernels.gemm.heuristics import Problem
 from tilepipe.kernels.gemm.validation import OUTPUTS
-from tilepipe.kernels.gemm_blockwise import heuristics, reference, sm90, sm100
+from tilepipe.kernels.gemm_blockwise import reference, sm90, sm100
 from tilepipe.kernels.gemm_blockwise.config import (
     BLOCK,
     BlockwiseGemmConfig,
     Sm100BlockwiseGemmConfig,
 )
+from tilepipe.kernels.gemm_blockwise.heuristics import TUNABLE
 from tilepipe.registry.instances import Sizes, fetched_sizes, product_sizes
 from tilepipe.registry.products import BY_DEFAULT, EXTENTS, MNK, check_extents, tiles_of
 from tilepipe.registry.settings import Configs, Setting
 from tilepipe.registry.spec import Case, GemmSpec
+from tilepipe.registry.tuning import Tuning, chosen
 from tilepipe.testing.numerics import Comparison, judged_by_the_whole
 
 _CONFIGS = Configs(
@@ -52,7 +54,7 @@ def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str
         return dict(_CONFIGS.of(settings["arch"])), "the defaults"
     if chip is None or product.out_dtype not in OUTPUTS:
         return {}, BY_DEFAULT
-    return heuristics.best(product, chip).as_dict(), "chosen for the shape"
+    return chosen(TUNABLE, product, chip)
 
 
 def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:
@@ -94,4 +96,5 @@ GEMM_BLOCKWISE = GemmSpec(
     _sizes,
     problem=problem,
     shapes="fp8",
+    tuning=Tuning(TUNABLE, problem, ("m", "n", "k")),
 )

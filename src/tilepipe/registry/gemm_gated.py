@@ -12,8 +12,9 @@ import tilepipe as tp
 from tilepipe.errors import BindError
 from tilepipe.kernels.gemm.heuristics import SPAN
 from tilepipe.kernels.gemm.model import Problem
-from tilepipe.kernels.gemm_gated import heuristics, reference, sm90 as gemm_gated
+from tilepipe.kernels.gemm_gated import reference, sm90 as gemm_gated
 from tilepipe.kernels.gemm_gated.config import GatedGemmConfig
+from tilepipe.kernels.gemm_gated.heuristics import TUNABLE
 from tilepipe.kernels.gemm_gated.validation import HALVES
 from tilepipe.registry.instances import Size, Sizes, product_sizes
 from tilepipe.registry.products import (
@@ -26,6 +27,7 @@ from tilepipe.registry.products import (
 )
 from tilepipe.registry.settings import Configs, Setting
 from tilepipe.registry.spec import Case, KernelSpec
+from tilepipe.registry.tuning import Tuning, chosen
 
 _CONFIGS = Configs({"sm90": GatedGemmConfig})
 _WORK: dict[str, Setting] = EXTENTS | {
@@ -59,8 +61,7 @@ def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str
     wanted = problem(settings)
     if chip is None:
         return {"bk": SPAN // wanted.dtype.nbytes}, BY_DEFAULT
-    tiles = heuristics.best(wanted, chip).as_dict()
-    return {name: x for name, x in tiles.items() if name not in _WORK}, "chosen for the shape"
+    return chosen(TUNABLE, wanted, chip, _WORK)
 
 
 def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:
@@ -102,4 +103,5 @@ GEMM_GATED = KernelSpec(
     _choose,
     _sizes,
     bench="tilepipe.bench.gated",
+    tuning=Tuning(TUNABLE, problem, ("m", "n", "k")),
 )

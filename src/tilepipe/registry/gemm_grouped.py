@@ -11,14 +11,15 @@ import numpy as np
 import tilepipe as tp
 from tilepipe.errors import BindError
 from tilepipe.kernels.gemm.heuristics import SPAN
-from tilepipe.kernels.gemm_grouped import heuristics, reference, sm90 as gemm_grouped
+from tilepipe.kernels.gemm_grouped import reference, sm90 as gemm_grouped
 from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
-from tilepipe.kernels.gemm_grouped.heuristics import GroupedProblem
+from tilepipe.kernels.gemm_grouped.heuristics import TUNABLE, GroupedProblem
 from tilepipe.kernels.gemm_grouped.validation import HALVES
 from tilepipe.registry.instances import Sizes, grouped_sizes
 from tilepipe.registry.products import BY_DEFAULT, check_sizes
 from tilepipe.registry.settings import Configs, Setting
 from tilepipe.registry.spec import Case, KernelSpec
+from tilepipe.registry.tuning import Tuning, chosen
 
 _CONFIGS = Configs({"sm90": GroupedGemmConfig})
 _WORK: dict[str, Setting] = {
@@ -78,7 +79,7 @@ def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str
     wanted = problem(settings)
     if chip is None:
         return {"bk": SPAN // wanted.dtype.nbytes}, BY_DEFAULT
-    return heuristics.best(wanted, chip).as_dict(), "chosen for the shape"
+    return chosen(TUNABLE, wanted, chip)
 
 
 def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:
@@ -119,4 +120,5 @@ GEMM_GROUPED = KernelSpec(
     _choose,
     _sizes,
     bench="tilepipe.bench.grouped",
+    tuning=Tuning(TUNABLE, problem, ("m", "n", "k", "experts")),
 )

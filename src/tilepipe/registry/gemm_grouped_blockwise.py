@@ -16,16 +16,16 @@ from tilepipe.kernels.gemm.validation import OUTPUTS
 from tilepipe.kernels.gemm_blockwise.config import BLOCK, BlockwiseGemmConfig
 from tilepipe.kernels.gemm_grouped.reference import rows_of
 from tilepipe.kernels.gemm_grouped_blockwise import (
-    heuristics,
     reference,
     sm90 as gemm_grouped_blockwise,
 )
-from tilepipe.kernels.gemm_grouped_blockwise.heuristics import GroupedBlockwiseProblem
+from tilepipe.kernels.gemm_grouped_blockwise.heuristics import TUNABLE, GroupedBlockwiseProblem
 from tilepipe.registry.gemm_grouped import grouped_extents, grouped_offsets
 from tilepipe.registry.instances import Sizes, grouped_sizes
 from tilepipe.registry.products import BY_DEFAULT
 from tilepipe.registry.settings import Configs, Setting
 from tilepipe.registry.spec import Case, KernelSpec
+from tilepipe.registry.tuning import Tuning, chosen
 
 _CONFIGS = Configs({"sm90": BlockwiseGemmConfig})
 _WORK: dict[str, Setting] = {
@@ -59,7 +59,7 @@ def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str
     wanted = problem(settings)
     if chip is None:
         return {}, BY_DEFAULT
-    return heuristics.best(wanted, chip).as_dict(), "chosen for the shape"
+    return chosen(TUNABLE, wanted, chip)
 
 
 def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:
@@ -91,4 +91,5 @@ GEMM_GROUPED_BLOCKWISE = KernelSpec(
     _choose,
     _sizes,
     bench="tilepipe.bench.grouped_blockwise",
+    tuning=Tuning(TUNABLE, problem, ("m", "n", "k", "experts")),
 )

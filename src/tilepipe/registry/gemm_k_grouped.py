@@ -15,13 +15,14 @@ from tilepipe.errors import BindError
 from tilepipe.kernels.gemm.heuristics import SPAN
 from tilepipe.kernels.gemm_grouped.reference import split_rows
 from tilepipe.kernels.gemm_grouped.validation import HALVES
-from tilepipe.kernels.gemm_k_grouped import heuristics, reference, sm90 as gemm_k_grouped
+from tilepipe.kernels.gemm_k_grouped import reference, sm90 as gemm_k_grouped
 from tilepipe.kernels.gemm_k_grouped.config import KGroupedGemmConfig
-from tilepipe.kernels.gemm_k_grouped.heuristics import KGroupedProblem
+from tilepipe.kernels.gemm_k_grouped.heuristics import TUNABLE, KGroupedProblem
 from tilepipe.registry.instances import Sizes, k_grouped_sizes
 from tilepipe.registry.products import BY_DEFAULT, check_sizes, tiles_of
 from tilepipe.registry.settings import Configs, Setting
 from tilepipe.registry.spec import Case, KernelSpec
+from tilepipe.registry.tuning import Tuning, chosen
 
 _CONFIGS = Configs({"sm90": KGroupedGemmConfig})
 _WORK: dict[str, Setting] = {
@@ -54,7 +55,7 @@ def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str
     wanted = problem(settings)
     if chip is None:
         return {"bk": SPAN // wanted.dtype.nbytes}, BY_DEFAULT
-    return heuristics.best(wanted, chip).as_dict(), "chosen for the shape"
+    return chosen(TUNABLE, wanted, chip)
 
 
 def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:
@@ -87,4 +88,5 @@ GEMM_K_GROUPED = KernelSpec(
     _choose,
     _sizes,
     bench="tilepipe.bench.k_grouped",
+    tuning=Tuning(TUNABLE, problem, ("m", "n", "k", "experts")),
 )

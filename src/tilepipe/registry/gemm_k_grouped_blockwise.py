@@ -16,16 +16,16 @@ from tilepipe.kernels.gemm.validation import OUTPUTS
 from tilepipe.kernels.gemm_blockwise.config import BLOCK
 from tilepipe.kernels.gemm_grouped.reference import split_rows
 from tilepipe.kernels.gemm_k_grouped_blockwise import (
-    heuristics,
     reference,
     sm90 as gemm_k_grouped_blockwise,
 )
 from tilepipe.kernels.gemm_k_grouped_blockwise.config import KGroupedBlockwiseGemmConfig
-from tilepipe.kernels.gemm_k_grouped_blockwise.heuristics import KGroupedBlockwiseProblem
+from tilepipe.kernels.gemm_k_grouped_blockwise.heuristics import TUNABLE, KGroupedBlockwiseProblem
 from tilepipe.registry.instances import Sizes, k_grouped_sizes
 from tilepipe.registry.products import BY_DEFAULT, check_sizes, tiles_of
 from tilepipe.registry.settings import Configs, Setting
 from tilepipe.registry.spec import Case, KernelSpec
+from tilepipe.registry.tuning import Tuning, chosen
 
 _CONFIGS = Configs({"sm90": KGroupedBlockwiseGemmConfig})
 _WORK: dict[str, Setting] = {
@@ -60,7 +60,7 @@ def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str
     wanted = problem(settings)
     if chip is None:
         return {}, BY_DEFAULT
-    return heuristics.best(wanted, chip).as_dict(), "chosen for the shape"
+    return chosen(TUNABLE, wanted, chip)
 
 
 def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:
@@ -90,4 +90,5 @@ GEMM_K_GROUPED_BLOCKWISE = KernelSpec(
     _choose,
     _sizes,
     bench="tilepipe.bench.k_grouped_blockwise",
+    tuning=Tuning(TUNABLE, problem, ("m", "n", "k", "experts")),
 )

@@ -12,8 +12,9 @@ import numpy as np
 
 import tilepipe as tp
 from tilepipe.errors import BindError
-from tilepipe.kernels.gemm_quantised import heuristics, reference, sm90 as gemm_quantised
+from tilepipe.kernels.gemm_quantised import reference, sm90 as gemm_quantised
 from tilepipe.kernels.gemm_quantised.config import QuantisedGemmConfig
+from tilepipe.kernels.gemm_quantised.heuristics import TUNABLE, QuantisedProblem
 from tilepipe.kernels.gemm_quantised.layout import BITS, pack
 from tilepipe.kernels.gemm_quantised.validation import HALVES, check_group
 from tilepipe.registry.instances import Sizes, product_sizes
@@ -27,6 +28,7 @@ from tilepipe.registry.products import (
 )
 from tilepipe.registry.settings import Configs, Setting
 from tilepipe.registry.spec import Case, KernelSpec
+from tilepipe.registry.tuning import Tuning, chosen
 
 _CONFIGS = Configs({"sm90": QuantisedGemmConfig})
 _WORK: dict[str, Setting] = EXTENTS | {
@@ -50,12 +52,15 @@ def check_settings(settings: Mapping[str, Any]) -> None:
         raise BindError(f"setting dtype must be {' or '.join(t.name for t in HALVES)}, got {dtype}")
 
 
-def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str, Setting], str]:
+def problem(settings: Mapping[str, Any]) -> QuantisedProblem:
+    """The product that settings state. Raises BindError where there cannot be one."""
     check_settings(settings)
-    if chip is None:
-        return {}, BY_DEFAULT
-    chosen = heuristics.best(*(settings[name] for name in ("m", "n", "k", "bits")), chip).as_dict()
-    return {name: x for name, x in chosen.items() if name not in _WORK}, "chosen for the shape"
+    return QuantisedProblem(*(settings[name] for name in ("m", "n", "k", "bits")))
+
+
+def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str, Setting], str]:
+    wanted = problem(settings)
+    return ({}, BY_DEFAULT) if chip is None else chosen(TUNABLE, wanted, chip, _WORK)
 
 
 def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:
@@ -89,4 +94,5 @@ GEMM_QUANTISED = KernelSpec(
     _choose,
     _sizes,
     bench="tilepipe.bench.quantised",
+    tuning=Tuning(TUNABLE, problem, ("m", "n", "k")),
 )

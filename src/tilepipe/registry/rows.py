@@ -14,7 +14,8 @@ from tilepipe.errors import BindError
 from tilepipe.kernels.cross_entropy import sm90 as cross_entropy
 from tilepipe.kernels.layer_norm import sm90 as layer_norm
 from tilepipe.kernels.rms_norm import sm90 as rms_norm
-from tilepipe.kernels.rows import heuristics, reference
+from tilepipe.kernels.rows import reference
+from tilepipe.kernels.rows.choice import TUNABLES, RowProblem
 from tilepipe.kernels.rows.config import VECTOR, RowConfig
 from tilepipe.kernels.rows.team import part_rows
 from tilepipe.kernels.rows.validation import ELEMENTS
@@ -23,6 +24,7 @@ from tilepipe.registry.instances import Size, Sizes, clusters_of
 from tilepipe.registry.products import check_sizes
 from tilepipe.registry.settings import Configs, Setting
 from tilepipe.registry.spec import Case, KernelSpec
+from tilepipe.registry.tuning import Tuning, chosen
 
 EPS = 1e-5
 IGNORED = -100
@@ -126,12 +128,21 @@ def _sizes(settings: Mapping[str, Any]) -> Sizes:
     return found
 
 
+def problem(settings: Mapping[str, Any]) -> RowProblem:
+    """What the configuration depends on, of what settings state.
+
+    Raises:
+        BindError: an extent below 1, or a dtype that there is not.
+    """
+    m, n = settings["m"], settings["n"]
+    check_sizes(settings, "mn", m * n)
+    return RowProblem(m, n, tp.dtype(settings["dtype"]), backward=settings["backward"])
+
+
 def _spec(
     name: str,
     summary: str,
     made: Callable[[_Operands, bool], _Made],
-    forward: Callable[[int, int], RowConfig],
-    backward: Callable[[int, int], RowConfig],
 ) -> KernelSpec:
     def make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:
         operands = _Operands(settings, seed, chip)
@@ -145,9 +156,7 @@ def _spec(
         )
 
     def choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str, Setting], str]:
-        chosen = backward if settings["backward"] else forward
-        nbytes = tp.dtype(settings["dtype"]).nbytes
-        return chosen(settings["n"], nbytes).as_dict(), "chosen for the columns"
+        return chosen(TUNABLES[name], problem(settings), chip)
 
     return KernelSpec(
         name,
@@ -159,6 +168,7 @@ def _spec(
         choose,
         _sizes,
         bench=f"tilepipe.bench.rows:{name}",
+        tuning=Tuning(TUNABLES[name], problem, ("m", "n")),
     )
 
 
@@ -166,27 +176,19 @@ RMS_NORM = _spec(
     "rms_norm",
     "x / √(mean x² + eps) · weight of each row, or the gradients (backward=true)",
     _rms_norm,
-    heuristics.norm,
-    heuristics.norm_backward,
 )
 LAYER_NORM = _spec(
     "layer_norm",
     "(x - mean) / √(variance + eps) · weight + bias of each row, or the gradients (backward=true)",
     _layer_norm,
-    heuristics.layer_norm,
-    heuristics.layer_norm_backward,
 )
 SOFTMAX = _spec(
     "softmax",
     "exp(x - max) / Σ exp(x - max) of each row, or the gradient (backward=true)",
     _softmax,
-    heuristics.softmax,
-    heuristics.softmax_backward,
 )
 CROSS_ENTROPY = _spec(
     "cross_entropy",
     "log Σ exp x - x[label] of each row of logits, or the gradient (backward=true)",
     _cross_entropy,
-    heuristics.cross_entropy,
-    heuristics.cross_entropy,
 )

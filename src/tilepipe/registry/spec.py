@@ -17,6 +17,7 @@ from tilepipe.ir.chip import CHIPS, generation
 from tilepipe.kernels.gemm.heuristics import Problem
 from tilepipe.registry.instances import Instance, Size, Sizes, alone, clusters_of, small_chip
 from tilepipe.registry.settings import Configs, Setting, compiler_name, pairs, typed
+from tilepipe.registry.tuning import Tuning
 from tilepipe.testing.numerics import Comparison
 
 
@@ -55,6 +56,7 @@ class KernelSpec:
             may need PyTorch.
         zero: tensors that hold zeros before the first launch and after each, where the kernel does
             not say so itself.
+        tuning: what `tilepipe tune` searches; None where nothing is chosen for the problem.
     """
 
     name: str
@@ -67,6 +69,7 @@ class KernelSpec:
     sizes: Callable[[Mapping[str, Any]], Sizes]
     bench: str = ""
     zero: tuple[str, ...] = ()
+    tuning: Tuning[Any, Any] | None = None
 
     @functools.cached_property
     def settings(self) -> dict[str, Setting]:
@@ -204,10 +207,8 @@ class GemmSpec(KernelSpec):
 
     Attributes:
         problem: the product that settings state.
-        shapes: the suite that is measured unless others are asked for. searched: `tilepipe tune`
-            searches its configurations.
+        shapes: the suite that is measured unless others are asked for.
     """
 
     problem: Callable[[Mapping[str, Any]], Problem]
     shapes: str = "standard"
-    searched: bool = False

@@ -174,7 +174,7 @@ def test_settings_that_there_cannot_be(settings: dict[str, Any], words: str) -> 
 )
 def test_what_is_chosen(shape: tuple[int, int, int], tile: tuple[int, int, int]) -> None:
     for bits in (4, 8):
-        cfg = heuristics.best(*shape, bits)
+        cfg = heuristics.best(heuristics.QuantisedProblem(*shape, bits))
         assert (cfg.bm, cfg.bn, cfg.split_k) == tile
         small = {"m": 8, "n": 64, "k": 1024, "bits": bits}
         kernel = SPEC.make(SPEC.settings | small | cfg.as_dict(), 0).program.kernel

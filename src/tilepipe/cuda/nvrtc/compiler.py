@@ -13,7 +13,7 @@ from typing import Any
 
 from tilepipe.cuda.codegen.instrument import smem_bytes
 from tilepipe.cuda.codegen.printer import source as print_source
-from tilepipe.cuda.nvrtc import cache
+from tilepipe.cuda.nvrtc import cache, processes
 from tilepipe.errors import BindError, CompileError, UnavailableError
 from tilepipe.host_arguments import shown
 from tilepipe.ir.chip import BLACKWELL, generation
@@ -220,7 +220,7 @@ def _compiled(code: str, filename: str, emit: str, given: tuple[str, ...]) -> tu
     name = _cache_key(code, filename, given)
     found = cache.read(name)
     if found is None:
-        found = nvrtc(code, filename, emit, given)
+        found = processes.compiled(nvrtc, code, filename, emit, given)
         cache.write(name, *found)
     return found
 

@@ -12,8 +12,9 @@ from typing import TypeVar
 import numpy as np
 
 import tilepipe as tp
+from tilepipe.kernels.common import tuned
 from tilepipe.kernels.common.tiling import Sm90Tiling
-from tilepipe.kernels.gemm import tuned
+from tilepipe.kernels.common.tunable import Tunable
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.model import Problem as Problem, predicted_us, smem_bytes
 from tilepipe.kernels.gemm.times import Table
@@ -51,12 +52,7 @@ def choose(
     expects to be fastest. `source`: a matrix is added that TMA can read as it writes C.
     """
     problem = Problem(m, n, k, batch, dtype, out_dtype, a_order, b_order, scales, extras, source)
-    remembered = tuned.lookup(problem, chip)
-    return (
-        remembered
-        if remembered is not None and _takes_orders(problem, remembered)
-        else best(problem, chip)
-    )
+    return tuned.choose(TUNABLE, problem, chip)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -85,6 +81,25 @@ def candidates(
 ) -> list[GemmConfig]:
     """Configurations that fit the problem and the chip, the fastest by the model first."""
     return [cfg for cfg, _ in ranked(problem, chip)[:limit]]
+
+
+def check(cfg: Sm90Tiling, problem: Problem, chip: tp.Chip) -> None:
+    """Raises BindError where a configuration cannot be used for a product."""
+    check_room(cfg, problem.dtype, chip)
+    if isinstance(cfg, GemmConfig) and not _takes_orders(problem, cfg):
+        raise tp.BindError(
+            "the parts of a tile that its CTAs load are no whole swizzle panels, which operands"
+            " contiguous along M or N have"
+        )
+
+
+def check_room(cfg: Sm90Tiling, dtype: tp.DType, chip: tp.Chip) -> None:
+    """Raises BindError where a CTA has not the shared memory that a configuration takes."""
+    needed = smem_bytes(cfg, dtype)
+    if needed > chip.smem_per_cta:
+        raise tp.BindError(
+            f"it needs {needed:,} bytes of shared memory, {chip.name} has {chip.smem_per_cta:,}"
+        )
 
 
 def ranked(problem: Problem, chip: tp.Chip = tp.H200) -> list[tuple[GemmConfig, float]]:
@@ -246,3 +261,6 @@ def _config(
         )
     except tp.BindError:
         return None
+
+
+TUNABLE = Tunable("gemm", Problem, GemmConfig, best, candidates, check, ("activation",))

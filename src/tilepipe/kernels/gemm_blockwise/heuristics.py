@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import tilepipe as tp
 from tilepipe.kernels.common.tiling import BLOCK_ROWS, store_width
+from tilepipe.kernels.common.tunable import Tunable
 from tilepipe.kernels.gemm.heuristics import Problem
 from tilepipe.kernels.gemm_blockwise.config import BLOCK, BlockwiseGemmConfig
 
@@ -152,3 +153,23 @@ def filled(cfg: C, out_dtype: tp.DType, chip: tp.Chip = tp.H200) -> C:
             f" {chip.smem_per_cta:,} ({cfg})"
         )
     return replace(cfg, stages=min(2 + room // each, MAX_STAGES))
+
+
+def check_room(cfg: BlockwiseGemmConfig, out_dtype: tp.DType, chip: tp.Chip) -> None:
+    """Raises BindError where a CTA has not the shared memory that a configuration takes."""
+    needed = smem_bytes(cfg, out_dtype)
+    if needed > chip.smem_per_cta:
+        raise tp.BindError(
+            f"it needs {needed:,} bytes of shared memory, {chip.name} has {chip.smem_per_cta:,}"
+        )
+
+
+TUNABLE = Tunable(
+    "gemm_blockwise",
+    Problem,
+    BlockwiseGemmConfig,
+    best,
+    candidates,
+    lambda cfg, problem, chip: check_room(cfg, problem.out_dtype, chip),
+    ("activation",),
+)

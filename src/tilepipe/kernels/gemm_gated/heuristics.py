@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 
 import tilepipe as tp
+from tilepipe.kernels.common.tunable import Tunable
 from tilepipe.kernels.gemm import heuristics
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.model import Problem, predicted_us
@@ -78,3 +79,13 @@ def _stores_lines(cfg: GatedGemmConfig) -> bool:
     narrower ones.
     """
     return cfg.schedule == "pingpong" or cfg.bn % 64 == 0
+
+
+def check(cfg: GatedGemmConfig, problem: Problem, chip: tp.Chip) -> None:
+    """Raises BindError where a configuration cannot be used for a product."""
+    heuristics.check_room(cfg, problem.dtype, chip)
+    if not _takes_order(problem, cfg):
+        raise tp.BindError("the part of gate that a CTA loads is no whole swizzle panels")
+
+
+TUNABLE = Tunable("gemm_gated", Problem, GatedGemmConfig, best, candidates, check, ("activation",))

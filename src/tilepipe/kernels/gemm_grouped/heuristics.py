@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import tilepipe as tp
-from tilepipe.kernels.gemm.heuristics import SPAN, Problem, fitted
+from tilepipe.kernels.common.tunable import Tunable
+from tilepipe.kernels.gemm.heuristics import SPAN, Problem, check_room, fitted
 from tilepipe.kernels.gemm.model import STEEP, predicted_us
 from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
 
@@ -59,12 +60,20 @@ def best(problem: GroupedProblem, chip: tp.Chip = tp.H200) -> GroupedGemmConfig:
 
 def candidates(problem: GroupedProblem, chip: tp.Chip = tp.H200) -> list[GroupedGemmConfig]:
     """Configurations that fit the problem and the chip, the fastest by the model first."""
-    takes_order = (
-        cfg
-        for cfg in _fitting(problem.dtype, chip)
-        if problem.b_order == "row" or cfg.bn // cfg.cluster % 64 == 0
-    )
+    takes_order = (cfg for cfg in _fitting(problem.dtype, chip) if _takes_order(problem, cfg))
     return sorted(takes_order, key=lambda cfg: expected_us(problem, cfg, chip))
+
+
+def check(cfg: GroupedGemmConfig, problem: GroupedProblem, chip: tp.Chip) -> None:
+    """Raises BindError where a configuration cannot be used for a problem."""
+    check_room(cfg, problem.dtype, chip)
+    if not _takes_order(problem, cfg):
+        raise tp.BindError("the part of B that a CTA loads is no whole swizzle panels")
+
+
+def _takes_order(problem: GroupedProblem, cfg: GroupedGemmConfig) -> bool:
+    """True if the part of B that a CTA loads is of whole swizzle panels where it must be."""
+    return problem.b_order == "row" or cfg.bn // cfg.cluster % 64 == 0
 
 
 def expected_us(problem: GroupedProblem, cfg: GroupedGemmConfig, chip: tp.Chip = tp.H200) -> float:
@@ -135,3 +144,6 @@ def _all(bk: int) -> Iterator[GroupedGemmConfig]:
                 )
             except tp.BindError:  # an accumulator too large for its warpgroups
                 continue
+
+
+TUNABLE = Tunable("gemm_grouped", GroupedProblem, GroupedGemmConfig, best, candidates, check)

@@ -8,10 +8,12 @@ import functools
 from dataclasses import dataclass, replace
 
 import tilepipe as tp
+from tilepipe.kernels.common.tunable import Tunable
 from tilepipe.kernels.gemm.heuristics import Problem
 from tilepipe.kernels.gemm.model import STEEP
+from tilepipe.kernels.gemm_blockwise import heuristics as blockwise
 from tilepipe.kernels.gemm_blockwise.config import BLOCK, BlockwiseGemmConfig
-from tilepipe.kernels.gemm_blockwise.heuristics import MAX_STAGES, candidates, expected_cycles
+from tilepipe.kernels.gemm_blockwise.heuristics import MAX_STAGES, expected_cycles
 from tilepipe.kernels.gemm_grouped.heuristics import DRAM, multiplied_rows
 from tilepipe.kernels.gemm_grouped_blockwise.validation import UNIT
 
@@ -39,8 +41,14 @@ def best(problem: GroupedBlockwiseProblem, chip: tp.Chip = tp.H200) -> Blockwise
     Raises:
         LimitError: the chip has no room for any.
     """
-    # a stage has room for more scales of A than that of the plain product
-    smaller = replace(chip, smem_per_cta=chip.smem_per_cta - MAX_STAGES * UNIT * tp.float32.nbytes)
+    return candidates(problem, chip)[0]
+
+
+def candidates(
+    problem: GroupedBlockwiseProblem, chip: tp.Chip = tp.H200
+) -> list[BlockwiseGemmConfig]:
+    """Configurations that fit the problem and the chip, the fastest by the model first."""
+    smaller = _smaller(chip)
     product = Problem(
         problem.m,
         problem.n,
@@ -49,9 +57,17 @@ def best(problem: GroupedBlockwiseProblem, chip: tp.Chip = tp.H200) -> Blockwise
         out_dtype=problem.out_dtype,
         scales="block",
     )
-    return min(
-        candidates(product, smaller), key=lambda cfg: expected_us(problem, product, cfg, chip)
+    return sorted(
+        blockwise.candidates(product, smaller),
+        key=lambda cfg: expected_us(problem, product, cfg, chip),
     )
+
+
+def _smaller(chip: tp.Chip) -> tp.Chip:
+    """The chip with less shared memory: a stage has room for more scales of A than that of the
+    plain product.
+    """
+    return replace(chip, smem_per_cta=chip.smem_per_cta - MAX_STAGES * UNIT * tp.float32.nbytes)
 
 
 def expected_us(
@@ -70,3 +86,14 @@ def expected_us(
         (problem.m * problem.k + weights + scales + written) / DRAM,
     )
     return float(sum(x**STEEP for x in limits) ** (1 / STEEP))
+
+
+TUNABLE = Tunable(
+    "gemm_grouped_blockwise",
+    GroupedBlockwiseProblem,
+    BlockwiseGemmConfig,
+    best,
+    candidates,
+    lambda cfg, problem, chip: blockwise.check_room(cfg, problem.out_dtype, _smaller(chip)),
+    ("activation",),
+)

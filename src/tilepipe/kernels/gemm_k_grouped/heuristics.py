@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import tilepipe as tp
-from tilepipe.kernels.gemm.heuristics import SPAN, Problem, fitted
+from tilepipe.kernels.common.tunable import Tunable
+from tilepipe.kernels.gemm.heuristics import SPAN, Problem, check_room, fitted
 from tilepipe.kernels.gemm.model import predicted_us
 from tilepipe.kernels.gemm_k_grouped.config import KGroupedGemmConfig
 
@@ -85,3 +86,11 @@ def _all(bk: int) -> Iterator[KGroupedGemmConfig]:
                 yield KGroupedGemmConfig(
                     bm=bm, bn=bn, bk=bk, stages=2, consumers=consumers, cluster=x, cluster_n=y
                 )
+
+
+def check(cfg: KGroupedGemmConfig, problem: KGroupedProblem, chip: tp.Chip) -> None:
+    """Raises BindError where a configuration cannot be used for a problem."""
+    check_room(cfg, problem.dtype, chip)
+
+
+TUNABLE = Tunable("gemm_k_grouped", KGroupedProblem, KGroupedGemmConfig, best, candidates, check)

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import tilepipe as tp
+from tilepipe.kernels.common.tunable import Tunable
 from tilepipe.kernels.gemm.heuristics import Problem
-from tilepipe.kernels.gemm_blockwise.heuristics import expected_cycles, filled
+from tilepipe.kernels.gemm_blockwise.heuristics import check_room, expected_cycles, filled
 from tilepipe.kernels.gemm_k_grouped_blockwise.config import KGroupedBlockwiseGemmConfig
 
 
@@ -36,6 +37,19 @@ def best(problem: KGroupedBlockwiseProblem, chip: tp.Chip = tp.H200) -> KGrouped
     Raises:
         LimitError: the chip has no room for any.
     """
+    found = candidates(problem, chip)
+    if not found:
+        raise tp.LimitError(
+            "no configuration of the blockwise fp8 GEMM with groups along K fits"
+            f" {chip.name}: {chip.smem_per_cta:,} bytes of shared memory"
+        )
+    return found[0]
+
+
+def candidates(
+    problem: KGroupedBlockwiseProblem, chip: tp.Chip = tp.H200
+) -> list[KGroupedBlockwiseGemmConfig]:
+    """Configurations that fit the problem and the chip, the fastest by the model first."""
     # the tiles of all groups are those of as many rows
     product = Problem(
         problem.m * problem.groups,
@@ -45,13 +59,8 @@ def best(problem: KGroupedBlockwiseProblem, chip: tp.Chip = tp.H200) -> KGrouped
         out_dtype=problem.out_dtype,
         scales="block",
     )
-    fitting = [*_fitting(problem.out_dtype, chip)]
-    if not fitting:
-        raise tp.LimitError(
-            "no configuration of the blockwise fp8 GEMM with groups along K fits"
-            f" {chip.name}: {chip.smem_per_cta:,} bytes of shared memory"
-        )
-    return min(fitting, key=lambda cfg: expected_cycles(product, cfg, chip))
+    fitting = _fitting(problem.out_dtype, chip)
+    return sorted(fitting, key=lambda cfg: expected_cycles(product, cfg, chip))
 
 
 def _fitting(out_dtype: tp.DType, chip: tp.Chip) -> Iterator[KGroupedBlockwiseGemmConfig]:
@@ -67,3 +76,14 @@ def _fitting(out_dtype: tp.DType, chip: tp.Chip) -> Iterator[KGroupedBlockwiseGe
                 yield filled(cfg, out_dtype, chip)
             except tp.LimitError:
                 continue
+
+
+TUNABLE = Tunable(
+    "gemm_k_grouped_blockwise",
+    KGroupedBlockwiseProblem,
+    KGroupedBlockwiseGemmConfig,
+    best,
+    candidates,
+    lambda cfg, problem, chip: check_room(cfg, problem.out_dtype, chip),
+    ("activation",),
+)

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tilepipe.errors import BindError
 from tilepipe.host_arguments import plain_int, shown
+from tilepipe.ir.chip import H200, Chip
 from tilepipe.ir.dtypes import DType
 from tilepipe.kernels.attention.block_mask import BLOCK_SIZE, check_block_mask
+from tilepipe.kernels.attention.choice import TUNABLE, AttentionProblem
 from tilepipe.kernels.attention.config import AttentionConfig
-from tilepipe.kernels.attention.heuristics import choose_sm90 as choose
 from tilepipe.kernels.attention.packed_validation import check_bounds
 from tilepipe.kernels.attention.scores import (
     ScoreChanges,
@@ -30,6 +31,7 @@ from tilepipe.kernels.attention.validation import (
     check_descale,
     check_factor,
 )
+from tilepipe.kernels.common import tuned
 from tilepipe.ops.calls import (
     Array,
     ArrayT,
@@ -234,12 +236,16 @@ def result_shape(found: Extents, layout: str) -> tuple[int, ...]:
     return found.batch, found.heads, found.s_q, found.d_v
 
 
-def config(found: Extents, call: AttentionCall[ArrayT]) -> AttentionConfig:
-    """What is chosen for the shape, with the settings of the call instead."""
+def config(
+    found: Extents, call: AttentionCall[ArrayT], chip: Chip | None = None
+) -> AttentionConfig:
+    """What is chosen for the shape on a GPU, or for the simulator (None); with settings, what the
+    heuristic picks, with these instead.
+    """
     changed = ScoreChanges(call.softcap != 0, call.slopes is not None, call.score).any
     block = None if call.block_mask is None else call.block_size
     accumulate = dict(call.settings).get("accumulate")
-    chosen = choose(
+    problem = AttentionProblem.of(
         found,
         call.seen.sides,
         call.max_seqlen_k,
@@ -247,4 +253,7 @@ def config(found: Extents, call: AttentionCall[ArrayT]) -> AttentionConfig:
         block=block,
         accumulate=None if accumulate is None else str(accumulate),
     )
-    return configured(AttentionConfig, chosen.as_dict(), call.settings) if call.settings else chosen
+    if chip is not None and not call.settings:
+        return tuned.choose(TUNABLE, problem, chip)
+    picked = TUNABLE.best(problem, chip or H200)
+    return configured(AttentionConfig, picked.as_dict(), call.settings)

@@ -298,7 +298,7 @@ def _prepare(call: Call) -> Plan:
     parts = ordinal, tuple(like.shape), tuple(like.stride()), like.dtype, q.device, of_lse, spans
     if found.empty:
         return Plan(None, tuple, *parts)
-    device.hopper(ordinal, NAME)
+    chip = device.hopper(ordinal, NAME)
     for name, x in {"q": q, "k": call.k, "v": call.v, "out": like}.items():
         check_in_place(NAME, name, TensorView(x))
     lse = None
@@ -313,7 +313,8 @@ def _prepare(call: Call) -> Plan:
             call.k_descale, call.v_descale,
         )
     )  # fmt: skip
-    cfg, counter, lists, key_lists, turning = config(found, call), None, None, None, None
+    cfg = config(found, call, chip)
+    counter = lists = key_lists = turning = None
     with device.context(ordinal):
         if call.block_mask is not None:
             lists, key_lists = _lists(call.block_mask, found, call, cfg)

@@ -14,7 +14,9 @@ from tilepipe.host_arguments import plain_bool, shown
 from tilepipe.kernels.attention.scores import Window
 from tilepipe.kernels.attention.validation import Extents
 from tilepipe.kernels.attention_backward import sm90_bind as kernel
+from tilepipe.kernels.attention_backward.choice import TUNABLE, BackwardProblem
 from tilepipe.kernels.attention_backward.validation import NAME, check_backward, require_float32
+from tilepipe.kernels.common import tuned
 from tilepipe.ops.attention.call import LAYOUTS, heads_third
 from tilepipe.ops.calls import ArrayT
 
@@ -119,8 +121,14 @@ def steps(call: BackwardCall[ArrayT], found: Extents) -> tuple[Step, ...]:
 
     def gradients(x: Any, chip: tp.Chip | None) -> tp.Program:
         q, k, v, dout, dk, dv = (third(x[name]) for name in ("q", "k", "v", "dout", "dk", "dv"))
+        asked = {"causal": call.causal, "deterministic": call.deterministic}
+        cfg = (
+            None
+            if chip is None
+            else tuned.choose(TUNABLE, BackwardProblem.of(found, **asked), chip)
+        )
         return kernel.bind(
-            q, k, v, dout, dk, dv, space(x),
+            q, k, v, dout, dk, dv, space(x), cfg,
             causal=call.causal, scale=call.scale, align=call.align, chip=chip,
         )  # fmt: skip
 

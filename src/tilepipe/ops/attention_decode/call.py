@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Generic
 
 from tilepipe.ir.chip import H200, Chip
+from tilepipe.kernels.attention_decode.choice import TUNABLE, DecodeProblem
 from tilepipe.kernels.attention_decode.config import DecodeConfig
-from tilepipe.kernels.attention_decode.heuristics import choose_sm90
 from tilepipe.kernels.attention_decode.validation import NAME, Extents, check_decode
+from tilepipe.kernels.common import tuned
 from tilepipe.ops.calls import (
     ArrayT,
     Settings,
@@ -85,6 +86,12 @@ def checked(call: DecodeCall[ArrayT]) -> Extents:
     )
 
 
-def config(found: Extents, call: DecodeCall[ArrayT], chip: Chip = H200) -> DecodeConfig:
-    """What is chosen for the shape on a chip, with the settings of the call instead."""
-    return configured(DecodeConfig, choose_sm90(found, chip).as_dict(), call.settings)
+def config(found: Extents, call: DecodeCall[ArrayT], chip: Chip | None = None) -> DecodeConfig:
+    """What is chosen for the shape on a GPU, or for the simulator (None); with settings, what the
+    heuristic picks, with these instead.
+    """
+    problem = DecodeProblem.of(found)
+    if chip is not None and not call.settings:
+        return tuned.choose(TUNABLE, problem, chip)
+    picked = TUNABLE.best(problem, chip or H200)
+    return configured(DecodeConfig, picked.as_dict(), call.settings)

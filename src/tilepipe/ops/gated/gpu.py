@@ -11,8 +11,10 @@ from tilepipe.errors import BindError
 from tilepipe.ir.arrays import array_dtype, array_order
 from tilepipe.ir.chip import Chip
 from tilepipe.ir.dtypes import DType
+from tilepipe.kernels.common import tuned
 from tilepipe.kernels.gemm.model import Problem
-from tilepipe.kernels.gemm_gated import heuristics, sm90 as gemm_gated
+from tilepipe.kernels.gemm_gated import sm90 as gemm_gated
+from tilepipe.kernels.gemm_gated.heuristics import TUNABLE
 from tilepipe.ops.gated import simulated
 from tilepipe.ops.gated.call import Extents, checked, config
 from tilepipe.ops.gated.public import NAME, GatedCall
@@ -83,7 +85,7 @@ def _prepare(call: Call) -> ProductPlan:
         if not call.settings:
             orders = array_order(a), array_order(gate)
             problem = Problem(*found, 1, inputs, dtype, *orders)
-            cfg = heuristics.best(problem, chip).changed(activation=call.activation)
+            cfg = tuned.choose(TUNABLE, problem, chip).changed(activation=call.activation)
         return gemm_gated.bind(a, gate, up, written, cfg)
 
     # One MMA reads gate and up, so both are copied where they are not alike.

@@ -13,6 +13,7 @@ from tilepipe.errors import BindError
 from tilepipe.ir.arrays import array_dtype, array_order
 from tilepipe.ir.chip import Chip
 from tilepipe.ir.dtypes import DType
+from tilepipe.kernels.common import tuned
 from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
 from tilepipe.kernels.gemm_grouped import heuristics, sm90 as gemm_grouped
 from tilepipe.kernels.gemm_grouped.heuristics import GroupedProblem
@@ -199,17 +200,19 @@ def _chosen(
 ) -> Config:
     m, n, k, groups, form = found
     if form == "k" and inputs is FP8:
-        of_k = KGroupedBlockwiseProblem(m, n, k, groups, wanted)
-        return k_blockwise_heuristics.best(of_k, chip)
+        of_blocks = KGroupedBlockwiseProblem(m, n, k, groups, wanted)
+        return tuned.choose(k_blockwise_heuristics.TUNABLE, of_blocks, chip)
     if form == "k":
-        return k_heuristics.best(KGroupedProblem(m, n, k, groups, inputs, wanted), chip)
+        of_k = KGroupedProblem(m, n, k, groups, inputs, wanted)
+        return tuned.choose(k_heuristics.TUNABLE, of_k, chip)
     rows = m
     if form == "padded":
         rows = groups * (m if expected is None else expected)
     if inputs is FP8:
-        problem = GroupedBlockwiseProblem(rows, n, k, groups, wanted)
-        return blockwise_heuristics.best(problem, chip)
-    return heuristics.best(GroupedProblem(rows, n, k, groups, inputs, wanted, b_order), chip)
+        blocks = GroupedBlockwiseProblem(rows, n, k, groups, wanted)
+        return tuned.choose(blockwise_heuristics.TUNABLE, blocks, chip)
+    problem = GroupedProblem(rows, n, k, groups, inputs, wanted, b_order)
+    return tuned.choose(heuristics.TUNABLE, problem, chip)
 
 
 def _launch(plan: ProductPlan, call: Call) -> torch.Tensor:

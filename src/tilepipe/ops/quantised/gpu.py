@@ -10,7 +10,9 @@ import tilepipe as tp
 from tilepipe.errors import BindError
 from tilepipe.ir.chip import Chip
 from tilepipe.ir.dtypes import DType
-from tilepipe.kernels.gemm_quantised import heuristics, sm90 as gemm_quantised
+from tilepipe.kernels.common import tuned
+from tilepipe.kernels.gemm_quantised import sm90 as gemm_quantised
+from tilepipe.kernels.gemm_quantised.heuristics import TUNABLE, QuantisedProblem
 from tilepipe.ops.quantised import simulated
 from tilepipe.ops.quantised.call import Extents, checked, config
 from tilepipe.ops.quantised.public import NAME, QuantisedCall
@@ -77,7 +79,9 @@ def _prepare(call: Call) -> ProductPlan:
         a, words, scales = (views[name] for name in ("a", "words", "scales"))
         cfg = given
         if not call.settings:
-            cfg = heuristics.best(*found, chip).changed(activation=call.activation)
+            cfg = tuned.choose(TUNABLE, QuantisedProblem(*found), chip).changed(
+                activation=call.activation
+            )
         return gemm_quantised.bind(a, words, scales, written, cfg, group=call.group)
 
     operands = [

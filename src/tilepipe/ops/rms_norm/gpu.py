@@ -15,6 +15,7 @@ from tilepipe.ops.rms_norm import simulated
 from tilepipe.ops.rms_norm.call import checked, config
 from tilepipe.ops.rms_norm.public import NAME, NormCall
 from tilepipe.ops.rows.operators import Context, keep_norm, rms_norm_gradients
+from tilepipe.ops.rows.programs import remembered
 from tilepipe.ops.torch import products
 from tilepipe.ops.torch.dispatcher import (
     is_tracing,
@@ -72,7 +73,9 @@ def _prepare(call: Call) -> ProductPlan:
     cfg = config(call.settings)
 
     def bind(views: Views, written: TensorView, chip: Chip) -> tp.Program:
-        return sm90.bind(views["x"], views.get("weight"), written, cfg, eps=call.eps)
+        x, weight = views["x"], views.get("weight")
+        tuned = cfg or remembered(NAME, views, chip)
+        return sm90.bind(x, weight, written, tuned, eps=call.eps)
 
     operands = [
         Operand(("x",), call.x, lambda x: x.reshape(rows, columns), order="row"),

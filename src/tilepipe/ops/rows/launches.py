@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import torch
 
+import tilepipe as tp
 from tilepipe.ops.calls import Settings
-from tilepipe.ops.rows.programs import Binder, config
-from tilepipe.ops.torch import launches
+from tilepipe.ops.rows.programs import Binder, config, remembered
+from tilepipe.ops.torch import device, launches
 
 
 def run(
@@ -21,16 +22,16 @@ def run(
     Raises:
         BindError, UnavailableError: as the operation.
     """
-    launches.run(
-        operation,
-        (key, settings),
-        lambda named, _: bind(named, config(operation, settings)),
-        **given,
-    )
+
+    def bound(named: launches.Named, chip: tp.Chip | None) -> tp.Program:
+        cfg = config(operation, settings)
+        if cfg is None and chip is not None:
+            cfg = remembered(operation, named, chip)
+        return bind(named, cfg)
+
+    launches.run(operation, (key, settings), bound, **given)
 
 
-def processors(x: torch.Tensor) -> int:
-    """The SMs of the GPU that a tensor is on, or of the simulated one."""
-    if x.is_cuda:
-        return int(torch.cuda.get_device_properties(x.device).multi_processor_count)
-    return 132
+def chip_of(x: torch.Tensor, operation: str) -> tp.Chip | None:
+    """The GPU that a tensor is on; None where it is simulated."""
+    return None if device.simulates(x) else device.hopper(x.get_device(), operation)

@@ -11,7 +11,7 @@ import torch
 from tilepipe.errors import BindError
 from tilepipe.ops.calls import Settings, check_shape
 from tilepipe.ops.rows import programs
-from tilepipe.ops.rows.launches import processors, run
+from tilepipe.ops.rows.launches import chip_of, run
 from tilepipe.ops.torch.dispatcher import library, register, settings_of, settings_text
 from tilepipe.ops.torch.simulated import with_options as with_options
 
@@ -71,16 +71,15 @@ def _norm_backward(
 ) -> tuple[Tensor, Tensor]:
     """dx, and (sums, n) of the gradients of weight and bias; `sums`: 0, 1 or 2."""
     rows, gradients = _matrix(name, x), _matrix(name, dy.to(x.dtype))
-    m, n = rows.shape
     dx = torch.empty(rows.shape, dtype=x.dtype, device=x.device)
     dtype = x.dtype if weight is None else weight.dtype
+    n = rows.shape[1]
     out = torch.zeros((sums, n), dtype=dtype, device=x.device)
     if not dx.numel():
         return dx.reshape(x.shape), out
     parts = None
     if sums:
-        nbytes = max(v.element_size() for v in (x, weight) if v is not None)
-        height = programs.rows_of_parts(name, m, n, nbytes, processors(x))
+        height = programs.rows_of_parts(name, rows, weight, chip_of(x, name))
         parts = torch.empty((sums, height, n), dtype=torch.float32, device=x.device)
     bind = programs.norm_backward(name, eps)
     given = {"x": rows, "weight": _vector(weight), "dy": gradients, "dx": dx, "parts": parts}

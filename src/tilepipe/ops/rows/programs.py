@@ -10,10 +10,12 @@ from typing import Any
 import tilepipe as tp
 from tilepipe.errors import BindError
 from tilepipe.host_arguments import INT32_MAX, plain_int, shown
+from tilepipe.ir.arrays import array_dtype
+from tilepipe.kernels.common import tuned
 from tilepipe.kernels.cross_entropy import sm90 as cross_entropy_kernel
 from tilepipe.kernels.layer_norm import sm90 as layer_norm_kernel
 from tilepipe.kernels.rms_norm import sm90 as rms_norm_kernel
-from tilepipe.kernels.rows import heuristics
+from tilepipe.kernels.rows.choice import TUNABLES, RowProblem
 from tilepipe.kernels.rows.column_sums import column_sums
 from tilepipe.kernels.rows.config import RowConfig
 from tilepipe.kernels.rows.team import part_rows
@@ -79,13 +81,31 @@ def norm_backward(name: str, eps: float) -> Binder:
     )
 
 
-def rows_of_parts(name: str, rows: int, columns: int, nbytes: int, sms: int) -> int:
-    """Rows of the partial sums of a norm's backward pass; `nbytes`: of the widest element."""
-    choose = {
-        "rms_norm": heuristics.norm_backward,
-        "layer_norm": heuristics.layer_norm_backward,
-    }[name]
-    return part_rows(rows, choose(columns, nbytes), sms)
+def rows_of_parts(name: str, x: Any, weight: Any, chip: tp.Chip | None) -> int:
+    """Rows of the partial sums of a norm's backward pass, of the matrix x on a GPU, or on the
+    simulated one (None).
+    """
+    problem, tunable = _problem(True, x, weight), TUNABLES[name]
+    cfg = tunable.best(problem, tp.H200) if chip is None else tuned.choose(tunable, problem, chip)
+    return part_rows(problem.m, cfg, (chip or tp.H200).sms)
+
+
+def _problem(backward: bool, x: Any, *vectors: Any) -> RowProblem:
+    """The problem of a matrix and of the vectors beside it, each of which may be None."""
+    dtype, (m, n) = array_dtype(x), x.shape
+    wide = any(v is not None and array_dtype(v).nbytes > dtype.nbytes for v in vectors)
+    return RowProblem(m, n, dtype, wide, backward)
+
+
+def remembered(operation: str, named: Named, chip: tp.Chip) -> RowConfig | None:
+    """What tuning has remembered for the arguments of a program; None if there is nothing."""
+    kernel = operation.removesuffix("_backward")
+    if kernel not in TUNABLES:
+        return None
+    backward = kernel != operation
+    x = named["y"] if operation == "softmax_backward" else named["x"]
+    problem = _problem(backward, x, named.get("weight"), named.get("bias"))
+    return tuned.lookup(TUNABLES[kernel], problem, chip)
 
 
 def sums(v: Named, cfg: RowConfig | None) -> tp.Program:

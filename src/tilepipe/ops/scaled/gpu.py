@@ -13,6 +13,7 @@ from tilepipe.ir.arrays import array_dtype
 from tilepipe.ir.chip import Chip
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.host_tensors import require_simulated
+from tilepipe.kernels.common import tuned
 from tilepipe.kernels.gemm import heuristics as gemm_heuristics, sm90 as gemm
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.heuristics import SPAN, Problem
@@ -160,7 +161,7 @@ def _config(
         if call.settings:
             return configured(BlockwiseGemmConfig, {}, call.settings)
         problem = Problem(m, n, k, dtype=inputs, out_dtype=wanted, scales="block")
-        return blockwise_heuristics.best(problem, chip)
+        return tuned.choose(blockwise_heuristics.TUNABLE, problem, chip)
     if call.settings:
         return configured(GemmConfig, {"bk": SPAN}, call.settings)
     extras = call.bias is not None

@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 import tilepipe as tp
-from tilepipe.kernels.gemm import heuristics as gemm_choice, tuned
+from tilepipe.kernels.common import tuned
+from tilepipe.kernels.gemm import heuristics as gemm_choice
 from tilepipe.kernels.gemm.config import GemmConfig
-from tilepipe.kernels.gemm.heuristics import Problem
+from tilepipe.kernels.gemm.heuristics import TUNABLE, Problem
 
 PROBLEM = Problem(4096, 2048, 512)
 CONFIG = GemmConfig(bn=256, cluster=2)
@@ -34,7 +35,7 @@ def warned(*problems: Problem) -> tuple[list[GemmConfig | None], str]:
     """What lookups give, and the one warning of them all."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = [tuned.lookup(problem, tp.H200) for problem in problems]
+        found = [tuned.lookup(TUNABLE, problem, tp.H200) for problem in problems]
     assert [w.category for w in caught] == [tuned.TunedFileWarning]
     return found, str(caught[0].message)
 
@@ -45,25 +46,25 @@ def written(path: Path, text: str) -> None:
 
 
 def test_what_is_remembered_is_found(file: Path) -> None:
-    assert tuned.lookup(PROBLEM, tp.H200) is None
-    assert tuned.remember(PROBLEM, tp.H200, CONFIG, {"us": 12.5}) == file
-    assert tuned.lookup(PROBLEM, tp.H200) == CONFIG
-    assert tuned.lookup(Problem(4096, 2048, 520), tp.H200) is None
-    assert tuned.lookup(PROBLEM, tp.Chip(name="H100")) is None
-    assert tuned.entries() == {"H200: m=4096 n=2048 k=512": (CONFIG, {"us": 12.5})}
+    assert tuned.lookup(TUNABLE, PROBLEM, tp.H200) is None
+    assert tuned.remember(TUNABLE, PROBLEM, tp.H200, CONFIG, {"us": 12.5}) == file
+    assert tuned.lookup(TUNABLE, PROBLEM, tp.H200) == CONFIG
+    assert tuned.lookup(TUNABLE, Problem(4096, 2048, 520), tp.H200) is None
+    assert tuned.lookup(TUNABLE, PROBLEM, tp.Chip(name="H100")) is None
+    assert tuned.entries([TUNABLE]) == ({"H200: m=4096 n=2048 k=512": (CONFIG, {"us": 12.5})}, [])
 
 
 def test_the_last_entry_for_a_problem_counts_and_names_are_sorted(file: Path) -> None:
     for n, stages in ((64, 3), (8, 4), (64, 5)):
-        tuned.remember(Problem(8, n, 8), tp.H200, GemmConfig(stages=stages), {})
+        tuned.remember(TUNABLE, Problem(8, n, 8), tp.H200, GemmConfig(stages=stages), {})
     assert list(json.loads(file.read_text())) == ["H200: m=8 n=64 k=8", "H200: m=8 n=8 k=8"]
-    found = tuned.lookup(Problem(8, 64, 8), tp.H200)
+    found = tuned.lookup(TUNABLE, Problem(8, 64, 8), tp.H200)
     assert found is not None
     assert found.stages == 5
 
 
 def test_another_machine_s_entries_are_taken_over(file: Path, tmp_path: Path) -> None:
-    tuned.remember(PROBLEM, tp.H200, CONFIG, {"us": 12.5})
+    tuned.remember(TUNABLE, PROBLEM, tp.H200, CONFIG, {"us": 12.5})
     good = {"config": {"stages": 3}}
     theirs = {
         "H200: m=4096 n=2048 k=512": {"config": {"stages": 5}},
@@ -73,19 +74,19 @@ def test_another_machine_s_entries_are_taken_over(file: Path, tmp_path: Path) ->
     }
     other = tmp_path / "theirs.json"
     other.write_text(json.dumps(theirs, indent=1))
-    taken, known, problems = tuned.merge(other)
+    taken, known, problems = tuned.merge(other, [TUNABLE])
     assert (taken, known) == (2, 1)
     (problem,) = problems
     assert problem.startswith(
         f"{other}:17: 'H200: m=8 n=8 k=16' is ignored: stages must be at least 2"
     )
-    assert tuned.lookup(PROBLEM, tp.H200) == CONFIG, "what was here stays"
+    assert tuned.lookup(TUNABLE, PROBLEM, tp.H200) == CONFIG, "what was here stays"
     for chip in (tp.H200, tp.Chip(name="H100")):
-        assert tuned.lookup(Problem(8, 8, 8), chip) == GemmConfig(stages=3)
-    assert tuned.merge(other)[:2] == (0, 3)
+        assert tuned.lookup(TUNABLE, Problem(8, 8, 8), chip) == GemmConfig(stages=3)
+    assert tuned.merge(other, [TUNABLE])[:2] == (0, 3)
     other.write_text("no JSON")
     with pytest.raises(tp.BindError, match=r"theirs\.json:1: ignored, it is not JSON"):
-        tuned.merge(other)
+        tuned.merge(other, [TUNABLE])
 
 
 @pytest.mark.parametrize(
@@ -102,7 +103,7 @@ def test_another_machine_s_entries_are_taken_over(file: Path, tmp_path: Path) ->
 def test_an_entry_of_another_name_is_ignored(name: str, file: Path, tmp_path: Path) -> None:
     other = tmp_path / "theirs.json"
     other.write_text(json.dumps({name: {"config": {"stages": 3}}}))
-    taken, _, (problem,) = tuned.merge(other)
+    taken, _, (problem,) = tuned.merge(other, [TUNABLE])
     assert taken == 0
     assert "is ignored: an entry is named as 'H200: m=4096 n=4096 k=4096'" in problem
     assert problem.isprintable()
@@ -112,14 +113,16 @@ def test_an_entry_that_stands_there_twice_is_ignored(file: Path, tmp_path: Path)
     other = tmp_path / "theirs.json"
     one = '"H200: m=8 n=8 k=8": {"config": {"stages": %d}}'
     other.write_text(f"{{{one % 3},\n{one % 4}}}")
-    taken, _, (problem,) = tuned.merge(other)
+    taken, _, (problem,) = tuned.merge(other, [TUNABLE])
     assert taken == 0
     assert problem.endswith("'H200: m=8 n=8 k=8' is ignored: it stands there more than once")
 
 
 def test_an_entry_says_what_is_not_the_default() -> None:
     problem = Problem(8, 16, 24, batch=2, dtype=tp.float16, b_order="col")
-    assert tuned.entry(problem, tp.H200) == "H200: m=8 n=16 k=24 batch=2 dtype=float16 b_order=col"
+    assert (
+        TUNABLE.entry(problem, tp.H200) == "H200: m=8 n=16 k=24 batch=2 dtype=float16 b_order=col"
+    )
 
 
 @pytest.mark.slow
@@ -127,7 +130,7 @@ def test_choose_asks_it_first(file: Path) -> None:
     problem = 4096, 2048, 512, tp.bfloat16, tp.bfloat16
     unheard_of = GemmConfig(bn=48, stages=3)
     assert gemm_choice.choose(*problem) == gemm_choice.best(PROBLEM) != unheard_of
-    tuned.remember(PROBLEM, tp.H200, unheard_of, {})
+    tuned.remember(TUNABLE, PROBLEM, tp.H200, unheard_of, {})
     assert gemm_choice.choose(*problem) == unheard_of
     assert gemm_choice.best(PROBLEM) != unheard_of
 
@@ -135,31 +138,32 @@ def test_choose_asks_it_first(file: Path) -> None:
 def test_forget_takes_one_or_all_of_a_chip(file: Path) -> None:
     other = tp.Chip(name="H100")
     for n in (8, 16, 24):
-        tuned.remember(Problem(8, n, 8), tp.H200, CONFIG, {})
-    tuned.remember(PROBLEM, other, CONFIG, {})
-    assert tuned.forget(Problem(8, 16, 8), tp.H200) == 1
-    assert tuned.forget(Problem(8, 16, 8), tp.H200) == 0
-    assert tuned.forget(None, tp.H200) == 2
-    assert tuned.lookup(PROBLEM, other) == CONFIG
+        tuned.remember(TUNABLE, Problem(8, n, 8), tp.H200, CONFIG, {})
+    tuned.remember(TUNABLE, PROBLEM, other, CONFIG, {})
+    name = TUNABLE.entry(Problem(8, 16, 8), tp.H200)
+    assert tuned.forget(tp.H200, name=name) == 1
+    assert tuned.forget(tp.H200, name=name) == 0
+    assert tuned.forget(tp.H200) == 2
+    assert tuned.lookup(TUNABLE, PROBLEM, other) == CONFIG
 
 
 def test_the_file_is_read_once_for_each_change(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tuned.remember(PROBLEM, tp.H200, CONFIG, {})
+    tuned.remember(TUNABLE, PROBLEM, tp.H200, CONFIG, {})
     reads: list[Path] = []
     read = tuned._read
 
-    def counted(path: Path) -> tuned.Tuned:
+    def counted(path: Path) -> tuned.File:
         reads.append(path)
         return read(path)
 
     monkeypatch.setattr(tuned, "_read", counted)
     for _ in range(5):
-        tuned.lookup(PROBLEM, tp.H200)
+        tuned.lookup(TUNABLE, PROBLEM, tp.H200)
     assert len(reads) == 1
-    tuned.remember(PROBLEM, tp.H200, GemmConfig(stages=3), {})
+    tuned.remember(TUNABLE, PROBLEM, tp.H200, GemmConfig(stages=3), {})
     reads.clear()
     for _ in range(5):
-        assert tuned.lookup(PROBLEM, tp.H200) == GemmConfig(stages=3)
+        assert tuned.lookup(TUNABLE, PROBLEM, tp.H200) == GemmConfig(stages=3)
     assert len(reads) == 1
 
 
@@ -168,9 +172,9 @@ def test_a_lookup_is_one_stat_and_no_search(file: Path, monkeypatch: pytest.Monk
     config = {"config": {"bn": 256}}
     written(
         file,
-        json.dumps({tuned.entry(Problem(8, n, 8), tp.H200): config for n in range(8, 4008, 8)}),
+        json.dumps({TUNABLE.entry(Problem(8, n, 8), tp.H200): config for n in range(8, 4008, 8)}),
     )
-    assert tuned.lookup(Problem(8, 4000, 8), tp.H200) == GemmConfig(bn=256)
+    assert tuned.lookup(TUNABLE, Problem(8, 4000, 8), tp.H200) == GemmConfig(bn=256)
     stats, calls = itertools.count(), itertools.count()
     stat = os.stat
 
@@ -185,7 +189,7 @@ def test_a_lookup_is_one_stat_and_no_search(file: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(os, "stat", counted_stat)
     sys.setprofile(called)
     try:
-        assert tuned.lookup(PROBLEM, tp.H200) is None
+        assert tuned.lookup(TUNABLE, PROBLEM, tp.H200) is None
     finally:
         sys.setprofile(None)
     assert next(stats) == 1
@@ -210,7 +214,7 @@ def test_a_malformed_file_is_one_warning_and_left_alone(
     for word in (str(file), *words):
         assert word in message
     with pytest.raises(tp.BindError, match="left as it is"):
-        tuned.remember(PROBLEM, tp.H200, CONFIG, {})
+        tuned.remember(TUNABLE, PROBLEM, tp.H200, CONFIG, {})
     assert file.read_text() == text
 
 
@@ -230,14 +234,14 @@ def test_a_bad_entry_is_named_with_its_line_and_the_others_hold(
     good = {"config": {"bn": 256, "cluster": 2}}
     written(
         file,
-        json.dumps({tuned.entry(PROBLEM, tp.H200): good, "H200: m=1 n=8 k=8": value}, indent=1),
+        json.dumps({TUNABLE.entry(PROBLEM, tp.H200): good, "H200: m=1 n=8 k=8": value}, indent=1),
     )
     line = next(i for i, text in enumerate(file.read_text().splitlines(), 1) if "m=1 n=8" in text)
     found, message = warned(PROBLEM, Problem(1, 8, 8))
     assert found == [CONFIG, None]
     for word in (f"{file}:{line}:", "'H200: m=1 n=8 k=8' is ignored", *words):
         assert word in message
-    tuned.remember(Problem(16, 16, 16), tp.H200, CONFIG, {})
+    tuned.remember(TUNABLE, Problem(16, 16, 16), tp.H200, CONFIG, {})
     # what is not understood is kept
     assert json.loads(file.read_text())["H200: m=1 n=8 k=8"] == value
 
@@ -246,22 +250,22 @@ def test_not_utf8_and_unreadable(file: Path) -> None:
     file.parent.mkdir()
     file.write_bytes(b"\xff\xfe")
     with pytest.warns(tuned.TunedFileWarning, match="not UTF-8"):
-        assert tuned.lookup(PROBLEM, tp.H200) is None
+        assert tuned.lookup(TUNABLE, PROBLEM, tp.H200) is None
     file.unlink()
     file.mkdir()
     with pytest.warns(tuned.TunedFileWarning, match="directory"):
-        assert tuned.lookup(PROBLEM, tp.H200) is None
+        assert tuned.lookup(TUNABLE, PROBLEM, tp.H200) is None
 
 
 def test_a_place_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEPIPE_TUNED", "/dev/null/tuned.json")
-    assert tuned.lookup(PROBLEM, tp.H200) is None
+    assert tuned.lookup(TUNABLE, PROBLEM, tp.H200) is None
     with pytest.raises(tp.BindError, match=r"cannot write /dev/null/tuned\.json"):
-        tuned.remember(PROBLEM, tp.H200, CONFIG, {})
+        tuned.remember(TUNABLE, PROBLEM, tp.H200, CONFIG, {})
     monkeypatch.setenv("TILEPIPE_TUNED", "off")
-    assert tuned.lookup(PROBLEM, tp.H200) is None
+    assert tuned.lookup(TUNABLE, PROBLEM, tp.H200) is None
     with pytest.raises(tp.BindError, match="TILEPIPE_TUNED is off"):
-        tuned.remember(PROBLEM, tp.H200, CONFIG, {})
+        tuned.remember(TUNABLE, PROBLEM, tp.H200, CONFIG, {})
 
 
 def test_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,7 +281,7 @@ def test_a_link_stays_a_link(file: Path, tmp_path: Path) -> None:
     target = tmp_path / "elsewhere.json"
     file.parent.mkdir()
     file.symlink_to(target)
-    tuned.remember(PROBLEM, tp.H200, CONFIG, {})
+    tuned.remember(TUNABLE, PROBLEM, tp.H200, CONFIG, {})
     assert file.is_symlink()
     assert "m=4096" in target.read_text()
 
@@ -286,11 +290,12 @@ def test_a_link_stays_a_link(file: Path, tmp_path: Path) -> None:
 def test_writers_in_many_processes_lose_nothing(file: Path) -> None:
     code = (
         "import sys, tilepipe as tp\n"
-        "from tilepipe.kernels.gemm import tuned\n"
-        "from tilepipe.kernels.gemm.heuristics import Problem\n"
+        "from tilepipe.kernels.common import tuned\n"
+        "from tilepipe.kernels.gemm.heuristics import TUNABLE, Problem\n"
         "from tilepipe.kernels.gemm.config import GemmConfig\n"
         "for n in range(10):\n"
-        "    tuned.remember(Problem(int(sys.argv[1]), 8 * n + 8, 8), tp.H200, GemmConfig(), {})\n"
+        "    problem = Problem(int(sys.argv[1]), 8 * n + 8, 8)\n"
+        "    tuned.remember(TUNABLE, problem, tp.H200, GemmConfig(), {})\n"
     )
     workers = [
         subprocess.Popen([sys.executable, "-c", code, str(i)], env=os.environ) for i in (1, 2, 3, 4)
@@ -311,7 +316,7 @@ def test_writers_in_many_processes_lose_nothing(file: Path) -> None:
 def test_what_cannot_be_a_tuned_configuration_is_ignored(
     file: Path, config: str, words: str
 ) -> None:
-    written(file, f'{{"{tuned.entry(PROBLEM, tp.H200)}": {{"config": {config}}}}}')
+    written(file, f'{{"{TUNABLE.entry(PROBLEM, tp.H200)}": {{"config": {config}}}}}')
     found, warning = warned(PROBLEM, PROBLEM)
     assert found == [None, None]
     assert str(file) in warning
@@ -319,7 +324,7 @@ def test_what_cannot_be_a_tuned_configuration_is_ignored(
 
 
 def test_what_does_not_fit_the_chip_is_ignored(file: Path) -> None:
-    tuned.remember(PROBLEM, tp.H200, GemmConfig(stages=100), {})
+    tuned.remember(TUNABLE, PROBLEM, tp.H200, GemmConfig(stages=100), {})
     found, warning = warned(PROBLEM)
     assert found == [None]
     assert "'H200: m=4096 n=2048 k=512' is ignored: it needs 3,3" in warning

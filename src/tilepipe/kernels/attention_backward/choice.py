@@ -1,0 +1,63 @@
+"""The problems that the configuration of the gradients of attention is chosen for, and the
+configurations worth measuring for one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tilepipe as tp
+from tilepipe.kernels.attention.validation import Extents
+from tilepipe.kernels.attention_backward.config import BackwardConfig
+from tilepipe.kernels.attention_backward.heuristics import TOGETHER, choose_sm90
+from tilepipe.kernels.common.tunable import Tunable
+
+
+@dataclass(frozen=True)
+class BackwardProblem:
+    """What the configuration depends on. `deterministic`: parts of dQ are added in a fixed
+    order.
+    """
+
+    batch: int
+    heads: int
+    kv_heads: int
+    s_q: int
+    s_kv: int
+    d: int
+    d_v: int = 0
+    dtype: tp.DType = tp.bfloat16
+    causal: bool = False
+    deterministic: bool = False
+
+    @classmethod
+    def of(cls, found: Extents, *, causal: bool, deterministic: bool) -> BackwardProblem:
+        """The problem of extents."""
+        return cls(
+            found.batch,
+            found.heads,
+            found.kv_heads,
+            found.s_q,
+            found.s_kv,
+            found.d,
+            0 if found.d_v == found.d else found.d_v,
+            found.dtype,
+            bool(causal),
+            bool(deterministic),
+        )
+
+
+def best(problem: BackwardProblem, chip: tp.Chip) -> BackwardConfig:
+    """What `choose_sm90` has."""
+    return choose_sm90(problem.causal, problem.deterministic, problem.s_kv, chip)
+
+
+def candidates(problem: BackwardProblem, chip: tp.Chip) -> list[BackwardConfig]:
+    """The heuristic's pick, then other numbers of heads that are dealt out together."""
+    chosen = best(problem, chip)
+    heads = problem.batch * problem.kv_heads
+    others = [BackwardConfig(group=n) for n in TOGETHER if n < 2 * heads]
+    return [chosen, *(cfg for cfg in others if cfg != chosen)]
+
+
+TUNABLE = Tunable("attention_backward", BackwardProblem, BackwardConfig, best, candidates)

@@ -1,0 +1,112 @@
+"""The problems that the configuration of attention over a cache is chosen for, and the
+configurations worth measuring for one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tilepipe as tp
+from tilepipe.kernels.attention.scores import Window
+from tilepipe.kernels.attention_decode.config import REGISTERS, DecodeConfig
+from tilepipe.kernels.attention_decode.fits import check_fits
+from tilepipe.kernels.attention_decode.heuristics import choose_sm90
+from tilepipe.kernels.attention_decode.validation import Extents
+from tilepipe.kernels.common.tunable import Tunable
+
+_BN, _MOST_STAGES = range(16, 161, 16), 12
+
+
+@dataclass(frozen=True)
+class DecodeProblem:
+    """What the configuration depends on.
+
+    Attributes:
+        capacity: keys that the cache has room for, of each sequence. page: of a page; 0: none.
+        narrow: whether the cache is of float8_e4m3.
+        causal: whether a token sees no key after its own. left: how many before it; -1: all.
+    """
+
+    batch: int
+    tokens: int
+    heads: int
+    kv_heads: int
+    capacity: int
+    d: int
+    page: int = 0
+    dtype: tp.DType = tp.bfloat16
+    narrow: bool = False
+    causal: bool = True
+    left: int = -1
+
+    @classmethod
+    def of(cls, found: Extents) -> DecodeProblem:
+        """The problem of extents."""
+        return cls(
+            found.batch,
+            found.tokens,
+            found.heads,
+            found.kv_heads,
+            found.capacity,
+            found.d,
+            found.page,
+            found.dtype,
+            found.narrow,
+            found.window.right is not None,
+            -1 if found.window.left is None else found.window.left,
+        )
+
+    @property
+    def extents(self) -> Extents:
+        """The extents, with the scale that they have unless another is given."""
+        left = None if self.left < 0 else self.left
+        return Extents(
+            self.batch,
+            self.tokens,
+            self.heads,
+            self.kv_heads,
+            self.d,
+            self.capacity,
+            self.page,
+            self.dtype,
+            self.d**-0.5,
+            self.narrow,
+            Window(left, 0 if self.causal else None),
+        )
+
+
+def best(problem: DecodeProblem, chip: tp.Chip) -> DecodeConfig:
+    """What `choose_sm90` has."""
+    return choose_sm90(problem.extents, chip)
+
+
+def candidates(problem: DecodeProblem, chip: tp.Chip) -> list[DecodeConfig]:
+    """The heuristic's pick, then all others that an SM has room for: those whose rings hold about
+    as many keys first.
+    """
+    chosen = best(problem, chip)
+    found = []
+    for ctas in REGISTERS:
+        for bn in _BN:
+            for stages in range(2, _MOST_STAGES + 1):
+                cfg = DecodeConfig(bn, stages, ctas)
+                try:
+                    check(cfg, problem, chip)
+                except tp.BindError:
+                    continue
+                found.append(cfg)
+    keys = chosen.bn * chosen.stages * chosen.ctas
+
+    def distance(cfg: DecodeConfig) -> tuple[bool, float]:
+        held = cfg.bn * cfg.stages * cfg.ctas
+        return cfg != chosen, max(held / keys, keys / held)
+
+    return sorted({chosen, *found}, key=lambda cfg: (*distance(cfg), -cfg.bn, cfg.ctas))
+
+
+def check(cfg: DecodeConfig, problem: DecodeProblem, chip: tp.Chip) -> None:
+    """Raises BindError where an SM has no room for a configuration."""
+    check_fits(cfg, problem.extents, chip)
+
+
+TUNABLE = Tunable("attention_decode", DecodeProblem, DecodeConfig, best, candidates, check)
