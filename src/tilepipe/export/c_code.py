@@ -7,9 +7,8 @@ from collections.abc import Iterable
 
 from tilepipe.cuda.runtime.tensormap import map_recipe
 from tilepipe.errors import ExportError
-from tilepipe.export.conditions import CLUSTERS
 from tilepipe.export.manifest import Manifest, Scalar, Tensor
-from tilepipe.export.rules import Rule, in_c, names_in
+from tilepipe.export.rules import CLUSTERS, Rule, in_c, names_in
 from tilepipe.ir.hardware.tma import ALIGNMENT
 
 MAX_RANK, MAX_PARAMETERS, MAX_ARGUMENTS, MAX_MAPS = 5, 24, 96, 16  # of tilepipe_launch.h

@@ -6,12 +6,10 @@ from collections.abc import Mapping
 
 from tilepipe.errors import ExportError
 from tilepipe.export.manifest import Condition
-from tilepipe.export.rules import BINARY, Op, Rule, binary, negated
+from tilepipe.export.rules import BINARY, CLUSTERS, Op, Rule, binary, negated
 from tilepipe.ir import expressions as e
 from tilepipe.ir.expressions import Expr
 from tilepipe.ir.program import Kernel
-
-CLUSTERS = "num_clusters"
 
 
 def conditions(kernel: Kernel, names: Mapping[tuple[str, int], Rule]) -> tuple[Condition, ...]:

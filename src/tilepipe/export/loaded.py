@@ -17,9 +17,8 @@ from tilepipe.cuda.runtime import driver, interop
 from tilepipe.cuda.runtime.launching import Launcher
 from tilepipe.cuda.runtime.staging import staged
 from tilepipe.errors import BindError, ExportError, UnavailableError
-from tilepipe.export.conditions import CLUSTERS
 from tilepipe.export.manifest import Manifest, Tensor, read
-from tilepipe.export.rules import Number, value
+from tilepipe.export.rules import CLUSTERS, Number, value
 from tilepipe.host_arguments import did_you_mean, plain, shown
 from tilepipe.ir.arrays import array_dtype, byte_strides
 from tilepipe.ir.location import Loc

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tilepipe import _version, files
 from tilepipe.errors import ExportError
-from tilepipe.export.rules import Number, Rule, from_json, to_json
-from tilepipe.ir import dtypes
+from tilepipe.export.fields import Fields
+from tilepipe.export.rules import CLUSTERS, Number, Rule, names_in, to_json
 from tilepipe.ir.memory import ScalarParam, TensorParam
 
 FORMAT = 2
+KINDS = "map", "data", "stride", "shape", "scalar"  # of arguments of the machine code
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,18 +197,57 @@ def _to_fields(x: Tensor | Scalar) -> dict[str, Any]:
     }
 
 
-def _from_fields(found: Mapping[str, Any]) -> Tensor | Scalar:
-    name, dtype = found["name"], dtypes.dtype(found["dtype"])
-    if found["kind"] == "scalar":
-        return Scalar(ScalarParam(name, dtype), found["value"])
-    box = None if found["box"] is None else tuple(found["box"])
-    param = TensorParam(
-        name, dtype, found["rank"], found["order"], box, found["swizzle"], found["ragged"],
-        found["loaded"],
-    )  # fmt: skip
-    strides = None if found["strides"] is None else tuple(found["strides"])
-    extents, memory = tuple(found["extents"]), tuple(found["memory"])
-    return Tensor(param, extents, memory, strides, found["written"], found["zero"])
+def _parameter(found: Fields) -> Tensor | Scalar:
+    name, dtype = found.text("name"), found.dtype("dtype")
+    if not name.isidentifier():
+        raise found.wrong("name", name, "the name of a parameter")
+    if found.text("kind", "scalar", "tensor") == "scalar":
+        return Scalar(ScalarParam(name, dtype), found.number("value"))
+    rank = found.integer("rank", 1)
+    box, order = found.integers_or_null("box", rank, 1), found.text("order", "row", "col")
+    swizzle, ragged, loaded = found.integer("swizzle"), found.flag("ragged"), found.flag("loaded")
+    param = TensorParam(name, dtype, rank, order, box, swizzle, ragged, loaded)
+    memory = found.integers("memory", rank)
+    if sorted(memory) != list(range(rank)):
+        raise found.wrong("memory", [*memory], f"the dimensions 0 to {rank - 1} in an order")
+    strides = found.integers_or_null("strides", rank)
+    extents = found.extents("extents", rank)
+    return Tensor(param, extents, memory, strides, found.flag("written"), found.flag("zero"))
+
+
+def _passed(found: Fields, parameters: tuple[Tensor | Scalar, ...]) -> Passed:
+    name, kind = found.text("parameter"), found.text("kind", *KINDS)
+    param = next((x.param for x in parameters if x.param.name == name), None)
+    if param is None:
+        names = ", ".join(x.param.name for x in parameters)
+        raise found.wrong("parameter", name, f"the name of a parameter, {names or 'of none'}")
+    axis = found.integer("axis") if kind in ("stride", "shape") else -1
+    if isinstance(param, TensorParam) == (kind == "scalar"):
+        raise found.wrong("kind", kind, f"what '{name}' is passed as")
+    if isinstance(param, TensorParam) and axis >= param.rank:
+        raise found.wrong("axis", axis, f"a dimension of '{name}', which has {param.rank}")
+    return Passed(kind, name, axis)
+
+
+def _condition(found: Fields, names: Collection[str]) -> Condition:
+    made = Condition(
+        found.rule("holds"), found.text("message"), found.rules("shows"), found.text("at")
+    )
+    for rule in (made.holds, *made.shows):
+        _check_names(found, "holds", rule, names)
+    try:
+        made.message.format(*made.shows)
+    except (AttributeError, LookupError, ValueError):
+        wanted = f"a text with {{}} for each of {len(made.shows)} values"
+        raise found.wrong("message", made.message, wanted) from None
+    return made
+
+
+def _check_names(found: Fields, name: str, rule: Rule, names: Collection[str]) -> None:
+    unknown = [x for x in names_in(rule) if x not in names]
+    if unknown:
+        known = ", ".join(names) or "of none"
+        raise found.wrong(name, to_json(rule), f"an expression over {known}")
 
 
 def _digest(body: Mapping[str, Any]) -> str:
@@ -250,30 +291,40 @@ def _read(path: Path) -> Manifest:
             f"{path} is not as it was exported: its SHA-256 is another. Export again, all files"
             " together."
         )
-    if not str(body["name"]).isidentifier():  # or it could lead out of the folder
+    return _manifest(Fields(path, body))
+
+
+def _manifest(found: Fields) -> Manifest:
+    name = found.text("name")
+    if not name.isidentifier():  # or it could lead out of the folder
         raise ExportError(
-            f"{path} names its files {body['name']!r:.80}, which is no name that `export` gives"
+            f"{found.path} names its files {name!r:.80}, which is no name that `export` gives"
         )
+    arch = found.text("arch")
+    if not re.fullmatch(r"sm_\d{2,3}[af]", arch):
+        raise found.wrong("arch", arch, "a target such as sm_90a")
+    parameters = tuple(map(_parameter, found.parts("parameters")))
+    extents = (x for tensor in parameters if isinstance(tensor, Tensor) for x in tensor.extents)
+    names = [x for x in extents if isinstance(x, str)]
+    names += [x.param.name for x in parameters if isinstance(x, Scalar)]
+    grid, known = found.rule("grid"), list(dict.fromkeys(names))
+    _check_names(found, "grid", grid, known)
+    cubin = found.part("cubin")
     return Manifest(
-        body["name"],
-        body["kernel"],
-        body["entry"],
-        body["arch"],
-        body["sms"],
-        body["threads"],
-        body["cluster"],
-        body["smem_bytes"],
-        body["cooperative"],
-        tuple(map(_from_fields, body["parameters"])),
-        tuple(Passed(x["kind"], x["parameter"], x.get("axis", -1)) for x in body["arguments"]),
-        from_json(body["grid"]),
-        tuple(
-            Condition(
-                from_json(x["holds"]), x["message"], tuple(map(from_json, x["shows"])), x["at"]
-            )
-            for x in body["conditions"]
-        ),
-        body["cubin"]["bytes"],
-        body["cubin"]["sha256"],
-        body["source_sha256"],
+        name,
+        found.text("kernel"),
+        found.text("entry"),
+        arch,
+        found.integer("sms"),
+        found.integer("threads", 1),
+        found.integer("cluster", 1),
+        found.integer("smem_bytes"),
+        found.flag("cooperative"),
+        parameters,
+        tuple(_passed(x, parameters) for x in found.parts("arguments")),
+        grid,
+        tuple(_condition(x, [*known, CLUSTERS]) for x in found.parts("conditions")),
+        cubin.integer("bytes"),
+        cubin.text("sha256"),
+        found.text("source_sha256"),
     )

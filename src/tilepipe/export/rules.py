@@ -12,6 +12,7 @@ from typing import Any
 from tilepipe.errors import ExportError
 
 Number = int | float
+CLUSTERS = "num_clusters"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,7 @@ def from_json(found: object) -> Rule:
     """
     if isinstance(found, int | float | str):
         return found
-    if isinstance(found, list) and found and found[0] in _C:
+    if isinstance(found, list) and found and isinstance(found[0], str) and found[0] in _C:
         name, *args = found
         if len(args) == _ARGS.get(name, 2):
             return Op(name, tuple(map(from_json, args)))
