@@ -23,7 +23,7 @@ Place = tuple[str | int, ...]
 def scaled(ctx: Any, a: Any, out: Any, factor: Any) -> None:
     """out = factor · a, a row for each lane of four."""
 
-    @ctx.role("all", warps=1)
+    @ctx.role("all", warps=1)  # type: ignore[untyped-decorator]
     def role() -> None:
         with ctx.when((ctx.lane < 4) & (ctx.block_id * 4 + ctx.lane < a.shape[0])):
             row = ctx.block_id * 4 + ctx.lane

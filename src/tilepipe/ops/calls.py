@@ -164,7 +164,19 @@ def result_dtype(operation: str, out: ArrayT | None, out_dtype: object, default:
     return asked
 
 
+def require_array(operation: str, name: str, x: object) -> None:
+    """Raises BindError for what has no shape."""
+    if not hasattr(x, "shape"):
+        raise BindError(
+            f"{operation}: {name} must be a NumPy array or a tensor of PyTorch, got"
+            f" {type(x).__name__}"
+        )
+
+
 def check_shape(operation: str, name: str, x: ArrayT | None, shape: Shape) -> None:
-    """Raises BindError for an array of another shape; None is none."""
-    if x is not None and tuple(x.shape) != shape:
+    """Raises BindError for what is no array, or one of another shape; None is none."""
+    if x is None:
+        return
+    require_array(operation, name, x)
+    if tuple(x.shape) != shape:
         raise BindError(f"{operation}: {name} must have shape {shape}, it has {tuple(x.shape)}")

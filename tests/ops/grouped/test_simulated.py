@@ -466,5 +466,14 @@ def test_groups_of_one_size_on_another_gpu_than_hopper(monkeypatch: pytest.Monke
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda ordinal: "an A100")
     a = torch.zeros(2, 16, 16).half()
     for op, name in ((grouped_matmul, "grouped_matmul"), (tp.ops.matmul, "matmul")):
-        with pytest.raises(tp.UnavailableError, match=f"^{name} needs a Hopper GPU"):
-            op(a, a)
+        for run in (op, torch.compile(op, backend="eager")):
+            with pytest.raises(tp.UnavailableError, match=f"^{name} needs a Hopper GPU"):
+                run(a, a)
+
+
+def test_what_is_no_tensor_beside_one_is_named() -> None:
+    torch = pytest.importorskip("torch")
+    b, offsets = torch.zeros(2, 16, 16).half(), torch.tensor([8, 16], dtype=torch.int32)
+    message = r"^grouped_matmul: a must be a tensor of PyTorch as the others, got str"
+    with pytest.raises(tp.BindError, match=message):
+        grouped_matmul("a", b, offsets)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,9 @@ def test_tensors_on_the_cpu_and_the_operator() -> None:
         lambda *x: quantised_matmul(*x, group=64), fullgraph=True, backend="eager"
     )
     assert torch.equal(compiled(*tensors), c)
+    words = "prepare_weights: weights must be a matrix (n, k) of integers; they are bfloat16 of"
+    with pytest.raises(tp.BindError, match=re.escape(words)):
+        prepare_weights(torch.zeros(3, 5, dtype=torch.bfloat16))
     packed = prepare_weights(torch.zeros(3, 5, dtype=torch.int8), bits=8)
     assert packed.dtype == torch.int32
     assert packed.shape == (1, 3, 32)

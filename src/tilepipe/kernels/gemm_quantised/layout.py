@@ -34,28 +34,34 @@ def bits_of(words: int) -> int | None:
     return next((bits for bits in BITS if words_of(bits) == words), None)
 
 
-def pack(weights: np.ndarray[Any, Any], bits: int = 4) -> np.ndarray[Any, Any]:
+def pack(
+    weights: np.ndarray[Any, Any], bits: int = 4, *, who: str = "pack"
+) -> np.ndarray[Any, Any]:
     """Weights (n, k), integers of -8 to 7 (bits 4) or -128 to 127 (bits 8), as int32 words
     (⌈k / 128⌉, n, 4 · bits). K is filled up to a multiple of 128 with weights of 0.
+
+    Args:
+        who: the function that was called, for messages.
 
     Raises:
         BindError: no matrix, no integers, or a weight that does not fit into so many bits.
     """
     if (number := plain_int(bits)) not in BITS:
-        raise tp.BindError(f"weights have 4 or 8 bits, got bits={shown(bits)}")
+        raise tp.BindError(f"{who}: weights have 4 or 8 bits, got bits={shown(bits)}")
     bits = number
     if not isinstance(weights, np.ndarray):
-        raise tp.BindError(f"weights must be a NumPy array, got {weights!r:.40}")
+        raise tp.BindError(f"{who}: weights must be a NumPy array, got {weights!r:.40}")
     if weights.ndim != 2 or weights.dtype.kind not in "iu":
         raise tp.BindError(
-            f"weights must be a matrix (n, k) of integers; they are {weights.dtype} of shape"
+            f"{who}: weights must be a matrix (n, k) of integers; they are {weights.dtype} of shape"
             f" {weights.shape}"
         )
     offset = 1 << (bits - 1)
     low, high = (int(f()) if weights.size else 0 for f in (weights.min, weights.max))
     if low < -offset or high >= offset:
         raise tp.BindError(
-            f"weights of {bits} bits are {-offset} to {offset - 1}; there are {low} to {high}"
+            f"{who}: weights of {bits} bits are {-offset} to {offset - 1}; there are {low} to"
+            f" {high}"
         )
     n, k = weights.shape
     blocks, words, parts = -(-k // BLOCK), words_of(bits), 16 // bits

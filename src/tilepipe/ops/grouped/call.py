@@ -25,6 +25,7 @@ from tilepipe.ops.calls import (
     check_settings,
     check_shape,
     configured,
+    require_array,
     result_dtype,
     setting_names,
 )
@@ -164,6 +165,7 @@ def check_columns(a: ArrayT, b: ArrayT, offsets: ArrayT, out: ArrayT | None) -> 
         raise BindError(
             f"{NAME}: a is {groups} times {m}×{k} and b {kb}×{n}; {k} columns against {kb} rows"
         )
+    require_array(NAME, "offsets", offsets)
     if tuple(offsets.shape) != (groups,):
         raise BindError(
             f"{NAME}: a has {groups} groups and offsets shape {tuple(offsets.shape)}; each group"

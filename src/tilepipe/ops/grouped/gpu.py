@@ -104,7 +104,7 @@ def _checked_tensors(call: Call) -> tuple[Extents, DType]:
     named = {
         "a": call.a,
         "b": call.b,
-        "rows" if call.a.dim() == 3 else "offsets": call.offsets,
+        "rows" if getattr(call.a, "ndim", 0) == 3 else "offsets": call.offsets,
         "scale_a": call.scale_a,
         "scale_b": call.scale_b,
         "out": call.out,

@@ -5,7 +5,7 @@ the simulator for NumPy arrays and for tensors on the CPU.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Generic
+from typing import Generic
 
 import numpy as np
 
@@ -33,13 +33,6 @@ class GroupedCall(Generic[ArrayT]):
     out: ArrayT | None
     out_dtype: object
     settings: Settings
-
-
-@dataclass
-class BatchCall(MatmulCall[ArrayT]):
-    """Products of a matrix for each group, groups of one size each, as a product of batches."""
-
-    operation: ClassVar[str] = NAME
 
 
 def grouped_matmul(
@@ -133,7 +126,8 @@ def grouped_matmul(
         from tilepipe.ops.grouped.call import check_batches
 
         check_batches(a, b, ends, (scale_a, scale_b), items)
-        alike = BatchCall(a, b, out, None, None, None, 1.0, None, out_dtype, None, items)
+        none = None, None, None  # bias, activation, source
+        alike = MatmulCall(a, b, out, *none, 1.0, None, out_dtype, None, items, NAME)
         product: ArrayT = multiplied(alike, seed, progress)
         return product
     if ends is None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Generic
+from typing import Generic
 
 from tilepipe.errors import BindError
 from tilepipe.ir import dtypes
@@ -40,11 +40,9 @@ class MatmulCall(Generic[ArrayT]):
     """activation(alpha · (a @ b) + beta · source + bias); `ops.matmul` says what each may be.
 
     Attributes:
-        operation: the name of the operation that was called, in which its mistakes are told: one
-            that is a product of matrices has a class of its own.
+        operation: the name of the operation that was called, in which its mistakes are told.
     """
 
-    operation: ClassVar[str] = NAME
     a: ArrayT
     b: ArrayT
     out: ArrayT | None
@@ -56,6 +54,7 @@ class MatmulCall(Generic[ArrayT]):
     out_dtype: object
     precision: str | None
     settings: Settings
+    operation: str = NAME
 
     @property
     def source_scale(self) -> float:

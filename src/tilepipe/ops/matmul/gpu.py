@@ -14,7 +14,7 @@ from typing import TypeAlias
 import torch
 
 from tilepipe.errors import BindError
-from tilepipe.ops.matmul.call import MatmulCall, check_epilogue, without_early
+from tilepipe.ops.matmul.call import NAME, MatmulCall, check_epilogue, without_early
 from tilepipe.ops.matmul.plan import activate, checked_tensors, run
 from tilepipe.ops.matmul.shapes import product
 from tilepipe.ops.torch.dispatcher import (
@@ -34,9 +34,9 @@ OPERATOR = "tilepipe::matmul"
 SCHEMA = (
     "(Tensor a, Tensor b, Tensor? bias=None, Tensor? source=None, str? activation=None, float"
     " alpha=1.0, float? beta=None, ScalarType? out_dtype=None, str? precision=None, str"
-    " settings='()') -> Tensor"
+    " settings='()', str operation='matmul') -> Tensor"
 )
-INPUTS = 10  # arguments of the schema: backward returns as many gradients
+INPUTS = 11  # arguments of the schema: backward returns as many gradients
 Gradient: TypeAlias = torch.Tensor | None
 Inputs = tuple[  # of the schema
     torch.Tensor,
@@ -48,6 +48,7 @@ Inputs = tuple[  # of the schema
     float | None,
     torch.dtype | None,
     str | None,
+    str,
     str,
 ]
 Call = MatmulCall[torch.Tensor]
@@ -65,9 +66,13 @@ def kernel(
     out_dtype: torch.dtype | None = None,
     precision: str | None = None,
     settings: str = "()",
+    operation: str = NAME,
 ) -> torch.Tensor:
-    """The operator on tensors. `settings`: the items of the configuration's fields as a Python
-    literal.
+    """The operator on tensors.
+
+    Args:
+        settings: the items of the configuration's fields as a Python literal.
+        operation: the name of the operation that was called, for messages.
     """
     call = MatmulCall(
         a,
@@ -81,6 +86,7 @@ def kernel(
         out_dtype,
         precision,
         settings_of(settings),
+        operation,
     )
     return run(call)
 
@@ -96,6 +102,7 @@ def _fake(
     out_dtype: torch.dtype | None = None,
     precision: str | None = None,
     settings: str = "()",
+    operation: str = NAME,
 ) -> torch.Tensor:
     """The shape and dtype of the result, for tensors without data."""
     if not {a.dim(), b.dim()} <= {2, 3}:
@@ -135,6 +142,7 @@ class Context(torch.autograd.function.FunctionCtx):  # type: ignore[misc]
     dtypes: tuple[torch.dtype | None, torch.dtype | None]
     row_bias: bool
     precision: str | None
+    operation: str
 
 
 def _setup(ctx: Context, inputs: Inputs, output: object) -> None:
@@ -142,13 +150,14 @@ def _setup(ctx: Context, inputs: Inputs, output: object) -> None:
     outside of the operator when a gradient is needed, so that PyTorch saves its input instead of
     multiplying again.
     """
-    a, b, bias, source, activation, alpha, beta, _, precision, _ = inputs
+    a, b, bias, source, activation, alpha, beta, _, precision, _, operation = inputs
     if activation is not None:
         raise BindError(
             f'{OPERATOR} with activation="{activation}" has no gradient; tilepipe.ops.matmul has'
             " one"
         )
-    _keep(ctx, MatmulCall(a, b, None, bias, None, source, alpha, beta, None, precision, ()))
+    call = MatmulCall(a, b, None, bias, None, source, alpha, beta, None, precision, (), operation)
+    _keep(ctx, call)
 
 
 def _keep(ctx: Context, call: MatmulCall[torch.Tensor]) -> None:
@@ -157,7 +166,7 @@ def _keep(ctx: Context, call: MatmulCall[torch.Tensor]) -> None:
     bias, source = call.bias, call.source
     ctx.dtypes = None if bias is None else bias.dtype, None if source is None else source.dtype
     ctx.row_bias = bias is not None and bias.dim() == 2
-    ctx.precision = call.precision
+    ctx.precision, ctx.operation = call.precision, call.operation
 
 
 def _backward(ctx: Context, grad: torch.Tensor) -> tuple[Gradient, ...]:
@@ -167,7 +176,7 @@ def _backward(ctx: Context, grad: torch.Tensor) -> tuple[Gradient, ...]:
     its own layout.
     """
     a, b = ctx.saved_tensors
-    alpha, beta = ctx.scales
+    beta = ctx.scales[1]
     bias_dtype, source_dtype = ctx.dtypes
     da = db = dbias = dsource = None
     # without defaults at the end
@@ -178,10 +187,10 @@ def _backward(ctx: Context, grad: torch.Tensor) -> tuple[Gradient, ...]:
             left, right = (
                 (g, b) if a.dim() >= b.dim() else (_rows_side_by_side(g), _rows_side_by_side(b))
             )
-            da = _times(left, right.transpose(-1, -2), a, alpha, ctx.precision)
+            da = _times(left, right.transpose(-1, -2), a, ctx)
         if need_b:
             left, right = (a, g) if b.dim() >= a.dim() else (a.flatten(0, 1), g.flatten(0, 1))
-            db = _times(left.transpose(-1, -2), right, b, alpha, ctx.precision)
+            db = _times(left.transpose(-1, -2), right, b, ctx)
     if need_bias:
         summed = [i for i in range(grad.dim()) if i != grad.dim() - (2 if ctx.row_bias else 1)]
         dbias = grad.sum(summed, dtype=torch.float32).to(bias_dtype)
@@ -198,17 +207,18 @@ def _rows_side_by_side(x: torch.Tensor) -> torch.Tensor:
     return x.transpose(0, 1).flatten(1)
 
 
-def _times(
-    x: torch.Tensor, y: torch.Tensor, like: torch.Tensor, alpha: float, precision: str | None
-) -> torch.Tensor:
+def _times(x: torch.Tensor, y: torch.Tensor, like: torch.Tensor, ctx: Context) -> torch.Tensor:
     """alpha · x @ y, column-major where `like` is."""
+    alpha, given = ctx.scales[0], {"precision": ctx.precision, "operation": ctx.operation}
     columns = like.stride(-1) != 1 and like.stride(-2) == 1 and y.dim() == x.dim()
     if columns:
         x, y = y.transpose(-1, -2), x.transpose(-1, -2)
     if is_tracing() or observed(x, y) or wants_gradient(x, y):
-        z = operator(x, y, alpha=alpha, precision=precision)
+        z = operator(x, y, alpha=alpha, **given)
     else:
-        z = run(MatmulCall(x, y, None, None, None, None, alpha, None, None, precision, ()))
+        none = None, None, None, None
+        call = MatmulCall(x, y, *none, alpha, None, None, ctx.precision, (), ctx.operation)
+        z = run(call)
     return z.transpose(-1, -2) if columns else z
 
 
@@ -225,7 +235,7 @@ class Recorded(torch.autograd.Function):  # type: ignore[misc]
         given: MatmulCall[torch.Tensor],
     ) -> torch.Tensor:
         """Multiplies, without an activation. `given`: the call, whose other arguments count."""
-        call = type(given)(
+        call = MatmulCall(
             a,
             b,
             None,
@@ -237,6 +247,7 @@ class Recorded(torch.autograd.Function):  # type: ignore[misc]
             given.out_dtype,
             given.precision,
             given.settings,
+            given.operation,
         )
         _keep(ctx, call)
         return run(call)
@@ -303,6 +314,7 @@ def _dispatched(call: Call) -> torch.Tensor:
         torch_dtype(dtype),
         call.precision,
         settings_text(call.settings),
+        call.operation,
     )
     if shapes.output != shapes.result:
         c = c.reshape(shapes.result)

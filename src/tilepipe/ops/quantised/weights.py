@@ -10,6 +10,8 @@ from tilepipe.errors import BindError
 from tilepipe.kernels.gemm_quantised.layout import pack
 from tilepipe.ops.calls import ArrayT
 
+NAME = "prepare_weights"
+
 
 def prepared(weights: ArrayT, bits: int) -> ArrayT:
     """The words of weights (n, k), on the device of `weights`.
@@ -18,16 +20,18 @@ def prepared(weights: ArrayT, bits: int) -> ArrayT:
         BindError: neither an array nor a tensor, or weights that cannot be packed.
     """
     torch = sys.modules.get("torch")
-    try:
-        if torch is not None and isinstance(weights, torch.Tensor):
-            words = torch.from_numpy(pack(weights.detach().cpu().numpy(), bits))
-            found: ArrayT = words.to(weights.device)
-            return found
-        if not isinstance(weights, np.ndarray):
+    if torch is not None and isinstance(weights, torch.Tensor):
+        if weights.is_floating_point() or weights.is_complex():  # NumPy has not all of these dtypes
             raise BindError(
-                "weights must be a NumPy array or a tensor of PyTorch, got"
-                f" {type(weights).__name__}"
+                f"{NAME}: weights must be a matrix (n, k) of integers; they are"
+                f" {str(weights.dtype).removeprefix('torch.')} of shape {tuple(weights.shape)}"
             )
-        return pack(weights, bits)
-    except BindError as error:
-        raise BindError(f"prepare_weights: {error}") from None
+        words = torch.from_numpy(pack(weights.detach().cpu().numpy(), bits, who=NAME))
+        found: ArrayT = words.to(weights.device)
+        return found
+    if not isinstance(weights, np.ndarray):
+        raise BindError(
+            f"{NAME}: weights must be a NumPy array or a tensor of PyTorch, got"
+            f" {type(weights).__name__}"
+        )
+    return pack(weights, bits, who=NAME)
