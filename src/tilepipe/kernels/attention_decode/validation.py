@@ -32,9 +32,6 @@ NARROW = tp.float8_e4m3  # what else the cache may be
 LARGEST_HEAD, LARGEST_NARROW = 256, 192
 
 
-CAUSAL = Window(right=0)
-
-
 @dataclass(frozen=True)
 class Extents:
     """What `check_decode` found: extents, and the dtype of q and out.
@@ -44,7 +41,8 @@ class Extents:
             has none.
         scale: of the scores, positive; 1/sqrt(d) unless given.
         narrow: whether the cache is of float8_e4m3, not of the dtype of q.
-        window: which keys a token sees.
+        window: which keys a token sees. It has no default, since torch.compile (PyTorch 2.11) makes
+            no dataclass that has an object for a default, even where the field is given.
     """
 
     batch: int
@@ -56,8 +54,8 @@ class Extents:
     page: int
     dtype: tp.DType
     scale: float
-    narrow: bool = False
-    window: Window = CAUSAL
+    narrow: bool
+    window: Window
 
     @property
     def cache_dtype(self) -> tp.DType:
