@@ -140,6 +140,19 @@ def test_autocast_casts_before_anything_is_checked() -> None:
     assert torch.equal(halves[0].grad.float(), q.grad)
 
 
+def test_gradients_may_be_negative_views() -> None:
+    given = tensors(*operands((1, 40, 60, 1, 1, 64, 64))[:3])
+    out, lse = ops.attention(*given, return_lse=True)
+    dout, dlse = torch.randn(out.shape).to(out.dtype), torch.randn(lse.shape)
+    want = torch.autograd.grad([out, lse], given, [-dout, -dlse], retain_graph=True)
+    for views in ([torch._neg_view(dout), -dlse], [-dout, torch._neg_view(dlse)]):
+        got = torch.autograd.grad([out, lse], given, views, retain_graph=True)
+        assert all(map(torch.equal, got, want))
+    detached = (x.detach() for x in (*given, out, lse))
+    got = ops.attention_backward(-dout, *detached, dlse=torch._neg_view(dlse))
+    assert all(map(torch.equal, got, want))
+
+
 def test_rows_without_keys_pass_no_gradient_on() -> None:
     """Whose logarithm is -inf, so that what is computed of it has a NaN for its gradient."""
     q, k, v, dout = operands((1, 40, 8, 1, 1, 64, 64))
@@ -160,7 +173,7 @@ def test_a_fixed_order_is_that_of_pytorchs_switch(monkeypatch: pytest.MonkeyPatc
         return steps(call, found)
 
     # by its name: that of its package is the function
-    module = importlib.import_module("tilepipe.ops.attention_backward.gpu")
+    module = importlib.import_module("tilepipe.ops.attention_backward.simulated")
     monkeypatch.setattr(module, "steps", noted)
     for wanted in (False, True):
         given = tensors(*operands((1, 40, 140, 1, 1, 64, 64))[:3])
@@ -271,6 +284,14 @@ def test_options_without_a_gradient_are_refused_by_name(options: dict[str, Any],
     with pytest.raises(tp.BindError) as caught:
         ops.attention(*given, **options)
     assert f"there is no gradient with {what}, and an operand requires one" in str(caught.value)
+
+
+@pytest.mark.parametrize("window", [(None, None), (-1, None), [-1, -1]], ids=str)
+def test_a_window_without_bounds_has_a_gradient(window: Any) -> None:
+    given = tensors(*operands((1, 40, 60, 1, 1, 64, 64))[:3])
+    assert ops.attention(*given, window=window).requires_grad
+    with pytest.raises(tp.BindError, match="window is a pair"):
+        ops.attention(*given, window=5)  # type: ignore[call-overload]
 
 
 def test_heads_that_are_too_large_and_packed_sequences_are_refused() -> None:

@@ -8,8 +8,8 @@ nothing is lost in silence.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
-from dataclasses import replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -75,6 +75,7 @@ if TYPE_CHECKING:
 Call = AttentionCall[torch.Tensor]
 Options = tuple[bool, float | None, str, str]  # causal, scale, align, layout
 E4M3 = torch.float8_e4m3fn
+_NO_WINDOW = tuple(itertools.product((None, -1), repeat=2))  # bounds that bound nothing
 
 
 class Turning(NamedTuple):
@@ -147,20 +148,22 @@ def attention(call: Call) -> torch.Tensor | Results:
     """`ops.attention` of PyTorch tensors, with all its options."""
     call = spread(call, _tensor_of_heads(call.q))
     others = call.slopes, call.sinks, call.out, *_descales(call)
+    both = call.return_lse
     differentiate = wants_gradient(call.q, call.k, call.v, *others)
     if differentiate:
         _cast(call)
-        _checked_tensors(call)
-        if call.score is not None or call.out is not None:
-            raise _no_gradient("out=" if call.score is None else "a score function")
-        _require_gradient(inputs_of(call, keeps_lse=True))
+        lacking = _without_gradient(call)
+        if lacking is not None:
+            _checked_tensors(call)  # what is wrong with the call itself is said first
+            raise _no_gradient(lacking)
+        call.return_lse = True
     if is_tracing() or observed(call.q, call.k, call.v, *others):
-        result, lse = _dispatched(call, keeps_lse=call.return_lse or differentiate)
+        result, lse = _dispatched(call)
     elif differentiate:
         result, lse = Recorded.apply(call.q, call.k, call.v, call)
     else:
         result, lse = plans.run(call)
-    return (result, lse) if call.return_lse else result
+    return (result, lse) if both else result
 
 
 def _descales(call: Call) -> tuple[torch.Tensor | None, ...]:
@@ -182,23 +185,29 @@ def _tensor_of_heads(q: object) -> Callable[[Any, tuple[int, int]], torch.Tensor
     return made
 
 
-def _require_gradient(x: Inputs) -> None:
-    """Raises BindError for options and heads that the gradients do not know of."""
-    sides = () if x.window is None else x.window
-    wide = max(x.q.shape[-1], x.v.shape[-1])
-    packed = x.cu_seqlens_q is not None or x.cu_seqlens_k is not None
-    for given, what in (
-        (any(side >= 0 for side in sides), "window="),
-        (x.softcap != 0, "softcap="),
-        (x.slopes is not None, "slopes="),
-        (x.sinks is not None, "sinks="),
-        (packed, "packed sequences (cu_seqlens_q=)"),
-        (x.block_mask is not None, "block_mask="),
-        (x.q.dtype == E4M3, "operands of float8_e4m3"),
-        (wide > DEPTHS[-1], f"heads of {wide} elements, above {DEPTHS[-1]}"),
-    ):
-        if given:
-            raise _no_gradient(what)
+def _without_gradient(call: Call) -> str | None:
+    """The option or the heads of a call that the gradients do not know of; None: there are none."""
+    q, v = getattr(call.q, "shape", ()), getattr(call.v, "shape", ())
+    if call.score is not None:
+        return "a score function"
+    if call.out is not None:
+        return "out="
+    if call.window is not None and call.window not in _NO_WINDOW:
+        return "window="
+    if call.softcap != 0:
+        return "softcap="
+    if call.slopes is not None:
+        return "slopes="
+    if call.sinks is not None:
+        return "sinks="
+    if call.cu_seqlens_q is not None or call.cu_seqlens_k is not None:
+        return "packed sequences (cu_seqlens_q=)"
+    if call.block_mask is not None:
+        return "block_mask="
+    if getattr(call.q, "dtype", None) is E4M3:
+        return "operands of float8_e4m3"
+    wide = max(*q[-1:], *v[-1:], 0)
+    return f"heads of {wide} elements, above {DEPTHS[-1]}" if wide > DEPTHS[-1] else None
 
 
 def _no_gradient(what: str) -> BindError:
@@ -215,7 +224,7 @@ def _cast(call: Call) -> None:
         call.q, call.k, call.v = autocast(call.q), autocast(call.k), autocast(call.v)
 
 
-def _dispatched(call: Call, keeps_lse: bool) -> Results:
+def _dispatched(call: Call) -> Results:
     _cast(call)
     _checked_tensors(call)
     if call.score is not None:
@@ -223,7 +232,7 @@ def _dispatched(call: Call, keeps_lse: bool) -> Results:
             f"{NAME}: a score function is traced into a kernel of its own, which PyTorch's"
             " dispatcher cannot carry: call it outside of torch.compile, modes and subclasses"
         )
-    result, lse = operator(*inputs_of(call, keeps_lse))
+    result, lse = operator(*inputs_of(call))
     return (result if call.out is None else _copied(result, call.out, call.cu_seqlens_q)), lse
 
 
@@ -481,8 +490,8 @@ class Recorded(torch.autograd.Function):  # type: ignore[misc]
     def forward(
         ctx: Context, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: Call
     ) -> Results:
-        """The result and its logarithms. `given`: the call, whose other arguments count."""
-        found = plans.run(replace(given, q=q, k=k, v=v, return_lse=True))
+        """The result and its logarithms, of the call that has q, k and v."""
+        found = plans.run(given)
         _keep(ctx, (q, k, v, *found), (given.causal, given.scale, given.align, given.layout))
         return found
 
@@ -502,7 +511,9 @@ def _keep(ctx: Context, tensors: tuple[torch.Tensor, ...], options: Options) -> 
 
 def _setup(ctx: Context, inputs: tuple[Any, ...], output: Results) -> None:
     x = Inputs(*inputs)
-    _require_gradient(x)
+    lacking = _without_gradient(x.call)
+    if lacking is not None:
+        raise _no_gradient(lacking)
     if not x.return_lse:
         raise BindError(
             f"tilepipe::{NAME}: the gradients need the logarithms: call tilepipe.ops.{NAME}, or"
@@ -521,7 +532,7 @@ def _backward(
     causal, scale, align, layout = ctx.options
     dout = torch.zeros_like(out) if dout is None else dout
     # As an operator where somebody looks on, or differentiates again, which it refuses.
-    looked_at = torch.is_grad_enabled() or is_tracing() or observed(q, k, v, out, dout)
+    looked_at = torch.is_grad_enabled() or is_tracing() or observed(q, k, v, out, dout, dlse)
     gradients = backward_operator if looked_at else backward_kernel
     grads = gradients(
         dout, q, k, v, out, lse, dlse,

@@ -84,7 +84,7 @@ class Inputs(NamedTuple):
         )
 
 
-def inputs_of(call: Call, keeps_lse: bool) -> Inputs:
+def inputs_of(call: Call) -> Inputs:
     """The arguments that state a call, which `spread` has made tensors of descales of; a score
     function, `out` and `max_seqlen_q` are left out.
     """
@@ -101,7 +101,7 @@ def inputs_of(call: Call, keeps_lse: bool) -> Inputs:
         softcap=float(call.softcap),
         slopes=call.slopes,
         sinks=call.sinks,
-        return_lse=keeps_lse,
+        return_lse=call.return_lse,
         layout=call.layout,
         settings=settings_text(call.settings),
         cu_seqlens_q=call.cu_seqlens_q,

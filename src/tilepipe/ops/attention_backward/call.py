@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple
+from typing import Any, Generic
 
 import tilepipe as tp
 from tilepipe.errors import BindError
@@ -44,14 +44,7 @@ ELSEWHERE = {
 }
 
 
-class Step(NamedTuple):
-    """A program: its name, the names of the arrays that it takes, and how it is bound to them, or
-    to views of tensors, for a chip; None: for that of the simulator.
-    """
-
-    name: str
-    takes: tuple[str, ...]
-    bind: Callable[[Any, tp.Chip | None], tp.Program]
+Bind = Callable[[Any, tp.Chip | None], tp.Program]
 
 
 @dataclass
@@ -101,9 +94,10 @@ def checked(call: BackwardCall[ArrayT]) -> Extents:
     return found
 
 
-def steps(call: BackwardCall[ArrayT], found: Extents) -> tuple[Step, ...]:
-    """The programs, in their order. They take arrays by the names of `BackwardCall.given`, "dq",
-    "dk", "dv" and those of `kernel.Workspace`.
+def steps(call: BackwardCall[ArrayT], found: Extents) -> tuple[Bind, ...]:
+    """How each of the programs, in their order, is bound to arrays, or to views of tensors, by the
+    names of `BackwardCall.given`, "dq", "dk", "dv" and those of `kernel.Workspace`, for a chip;
+    None: for that of the simulator.
     """
 
     def third(x: Any) -> Any:
@@ -135,16 +129,4 @@ def steps(call: BackwardCall[ArrayT], found: Extents) -> tuple[Step, ...]:
     def finish(x: Any, chip: tp.Chip | None) -> tp.Program:
         return kernel.bind_finish(x["sums"], x["delta"], third(x["dq"]), found.scale, chip=chip)
 
-    return (
-        Step(
-            f"{NAME}_prepare",
-            ("out", "dout", "lse", "dlse", "lse_2", "delta", "sums", "turns"),
-            prepare,
-        ),
-        Step(
-            NAME,
-            ("q", "k", "v", "dout", "lse_2", "delta", "sums", "turns", "dk", "dv"),
-            gradients,
-        ),
-        Step(f"{NAME}_finish", ("delta", "sums", "dq"), finish),
-    )
+    return prepare, gradients, finish

@@ -25,6 +25,6 @@ def attention_backward(
             check_in_place(NAME, name, given[name])
         space = Workspace.of(found, call.deterministic, np.zeros)
         arrays = given | {"dq": dq, "dk": dk, "dv": dv} | vars(space)
-        for step in steps(call, found):
-            step.bind(arrays, None).run(seed=seed, progress=progress)
+        for bind in steps(call, found):
+            bind(arrays, None).run(seed=seed, progress=progress)
     return dq, dk, dv

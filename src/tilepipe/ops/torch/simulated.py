@@ -53,16 +53,19 @@ def simulate(
     operation: str,
     call: CallT,
     run: Callable[[Any, int, Progress | None], Any],
+    *,
+    reads_out: bool = False,
 ) -> Any:
     """The results of a call whose tensors are on the CPU, as tensors. `run` computes them with
     arrays that share the memory of the call's tensors; what it returns as `out` is the call's own.
+    `reads_out`: `out` of the call is an operand, which is only read.
     """
     seed, progress = OPTIONS.get()
     arrays = {
         f.name: _arrays(f"{operation}: {f.name}", getattr(call, f.name)) for f in fields(call)
     }
     found = run(replace(call, **arrays), seed, announcing(operation, progress))
-    out: torch.Tensor | None = getattr(call, "out", None)
+    out: torch.Tensor | None = None if reads_out else getattr(call, "out", None)
     if out is not None:
         note_written(out)
 
