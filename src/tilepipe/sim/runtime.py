@@ -100,6 +100,14 @@ def tile_rect(
     return row, row + rows, col, col + cols
 
 
+def rect_inside(
+    site: Site, row: int, col: int, rows: int, cols: int, height: int, width: int
+) -> Rect | None:
+    """`tile_rect`; None where it does not lie within."""
+    inside = row >= 0 and col >= 0 and row + rows <= height and col + cols <= width
+    return tile_rect(site, row, col, rows, cols, height, width) if inside else None
+
+
 def _plain(x: Any) -> Any:
     return x.item() if isinstance(x, np.generic) and x.dtype.kind != "f" else x
 

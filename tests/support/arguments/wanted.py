@@ -65,6 +65,7 @@ BY_NAME: dict[str, set[str]] = {
     "LaneMembers.shuffle.lane": INTEGERS | {"-1", "2**31", "2**34"},
     "LaneMembers.shuffle_xor.mask": INTEGERS | {"-1", "2**31", "2**34"},
     "TensorCoreMembers.fragment.value": {"None"},
+    "SmemTileArray.view.dtype": {"None"},
     "tiles": INTEGERS,
     "rows": INTEGERS | {"None"},
     "lines": INTEGERS | {"None"},

@@ -39,12 +39,14 @@ def check_mask(tracer: Tracer, mask: int) -> None:
 @dataclass(frozen=True, eq=False)
 class Commit:
     """An arrival bound to a wgmma group: made on `ref`'s barrier in every CTA of `mask` (None: this
-    CTA's) once the group retires.
+    CTA's) once the group retires. A traced mask depends on the rank of the CTA alone; `members`
+    are then its bits, as conditions.
     """
 
     ref: memory.BarrierRef
-    mask: int | None
+    mask: int | exprs.Expr | None
     loc: Loc
+    members: tuple[exprs.Expr, ...] = ()
 
     def describe(self) -> str:
         """The barrier in messages."""
@@ -59,6 +61,8 @@ def commit_arrivals(tracer: Tracer, commit: Commit) -> Arrivals:
     size = tracer.kernel.cluster_size
     if commit.mask is None:
         return count_arrivals(role, size, leaders, 1, commit.ref.cta)
+    if isinstance(commit.mask, exprs.Expr):
+        return count_arrivals(role, size, leaders, 1, None, commit.mask)
     targets = [t for t in range(size) if commit.mask >> t & 1]
     total = count_arrivals(role, size, leaders, 1, exprs.const(targets[0]))
     for target in targets[1:]:
@@ -77,16 +81,26 @@ def arrival_op(
     # this thread, and a release at cluster scope costs a quarter of a GEMM's speed.
     body = ops.Block()
     at = commit.ref.index if index is None else index
-    ctas = (
-        [commit.ref.cta]
-        if commit.mask is None
-        else [exprs.const(t) for t in range(commit.mask.bit_length()) if commit.mask >> t & 1]
-    )
-    for cta in ctas:
+    ctas: list[exprs.Expr | None]
+    if isinstance(commit.mask, int):
+        ctas = [exprs.const(t) for t in range(commit.mask.bit_length()) if commit.mask >> t & 1]
+    elif commit.mask is None:
+        ctas = [commit.ref.cta]
+    else:
+        ctas = [exprs.const(t) for t in range(len(commit.members))]
+    for i, cta in enumerate(ctas):
         sem = "relaxed" if cta is not None and not published else "release"
-        body.ops.append(
-            ops.MbarArrive(
-                commit.loc, memory.BarrierRef(commit.ref.array, at, cta), exprs.const(1), sem
-            )
-        )
+        bar = memory.BarrierRef(commit.ref.array, at, cta)
+        op: ops.Op = ops.MbarArrive(commit.loc, bar, exprs.const(1), sem)
+        if commit.members:
+            op = ops.If(commit.loc, commit.members[i], ops.Block([op]), ops.Block())
+        body.ops.append(op)
     return ops.Elect(commit.loc, "warpgroup", body)
+
+
+def arrivals_of(arrival: ops.Elect) -> list[ops.MbarArrive]:
+    """The arrives of an `arrival_op`."""
+    inner = [
+        x for op in arrival.body.ops for x in (op.then.ops if isinstance(op, ops.If) else [op])
+    ]
+    return [op for op in inner if isinstance(op, ops.MbarArrive)]

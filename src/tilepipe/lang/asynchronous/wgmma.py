@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import dtypes, ops
+from tilepipe.ir import dtypes, expressions as exprs, memory, ops
 from tilepipe.ir.hardware.mma import broken_wgmma_rule
-from tilepipe.ir.location import caller
+from tilepipe.ir.location import Loc, caller
 from tilepipe.lang.asynchronous.commits import Commit, Mbar, arrival_op, check_mask, commit_arrivals
 from tilepipe.lang.fragments.fragment import Fragment
 from tilepipe.lang.handles.linear import owner_of
 from tilepipe.lang.memory.shared_tiles import BY_WGMMA, SmemTile
 from tilepipe.lang.tracing.convergence import require_warpgroup
 from tilepipe.lang.tracing.tracer import Tracer, require_rule
-from tilepipe.lang.values.scalars import require_uniform, to_expr
+from tilepipe.lang.values.scalars import binary, require_integer, require_uniform, to_expr
 
 
 def mma(tracer: Tracer, acc: object, a: object, b: object, accumulate: object = True) -> None:
@@ -56,13 +56,9 @@ def _checked_mma(
 
 def mma_commit(tracer: Tracer, mbar: Mbar, mask: object) -> None:
     """See `Context.mma_commit`."""
-    if mask is not None:
-        if not isinstance(mask, int):
-            raise TraceError(f"the mask of mma_commit must be a static int, got {mask!r}", caller())
-        check_mask(tracer, mask)
-    ref = mbar.ref()
+    ref, loc = mbar.ref(), caller()
+    commit = Commit(ref, None, loc) if mask is None else _commit_to(tracer, ref, mask, loc)
     group = close_group(tracer)
-    commit = Commit(ref, mask, caller())
     handle = owner_of(tracer, ref.array, ref.index)
     bind = getattr(handle, "bind_commit", None)
     arrivals = commit_arrivals(tracer, commit)
@@ -74,6 +70,25 @@ def mma_commit(tracer: Tracer, mbar: Mbar, mask: object) -> None:
         bind(commit)
     else:
         group.append(commit)
+
+
+def _commit_to(tracer: Tracer, ref: memory.BarrierRef, mask: object, loc: Loc) -> Commit:
+    ctas = require_integer(to_expr(tracer, mask), "a mask of CTAs")
+    if isinstance(ctas, exprs.Const):
+        check_mask(tracer, int(ctas.value))
+        return Commit(ref, int(ctas.value), loc)
+    members = []
+    for cta in range(tracer.kernel.cluster_size):
+        bit = binary(tracer, "and", binary(tracer, "shr", mask, cta), 1)
+        members.append(to_expr(tracer, binary(tracer, "ne", bit, 0)))
+    commit = Commit(ref, ctas, loc, tuple(members))
+    if not commit_arrivals(tracer, commit).known:
+        raise TraceError(
+            "a traced mask of mma_commit must be made of ctx.cta_rank and constants alone: the"
+            f" arrivals come later, in other loops; got {mask!r}",
+            loc,
+        )
+    return commit
 
 
 def close_group(tracer: Tracer) -> list[Commit]:

@@ -152,9 +152,9 @@ class TensorCoreMembers:
         """Arrives on `mbar` (in every CTA of `mask`) when all MMAs issued so far have finished.
 
         wgmma: closes the group; the arrival, one lane for each warpgroup, is made by the
-        `wgmma_wait`, or the consumer's lag, that retires it; `mask` is static. In a kernel that
-        uses tensor memory: tcgen05.commit, by the lane that issued the MMAs, whose completion is
-        the arrival; `mask` may be traced.
+        `wgmma_wait`, or the consumer's lag, that retires it; a traced `mask` is made of
+        `ctx.cta_rank` and constants alone. In a kernel that uses tensor memory: tcgen05.commit, by
+        the lane that issued the MMAs, whose completion is the arrival; `mask` may be traced.
         """
         if self.tracer.kernel.cta_group:
             tcgen05.commit(self.tracer, mbar, mask)

@@ -222,13 +222,14 @@ class SmemTileArray(Place):
     def view(
         self,
         shape: tuple[int, int],
+        dtype: object = None,
         *,
         order: MatrixOrder = "row",
-        swizzle: Swizzle = 0,
+        swizzle: Swizzle | None = 0,
         name: Name = "view",
     ) -> SmemTileArray:
-        """The same slots as tiles of another shape or order: tile i of the view begins where tile i
-        of this array does.
+        """The same slots as tiles of another shape, dtype or order: tile i of the view begins where
+        tile i of this array does.
 
         A slot holds what was written last, in the layout of the view through which it was written.
         In the simulator a read through another view is a read of uninitialised memory, and any two
@@ -238,11 +239,12 @@ class SmemTileArray(Place):
             TraceError: the tiles are larger than the slots; or as `Context.smem`.
         """
         b = self.buffer
-        made = allocate(self._tracer, name, b.count, shape, b.dtype, order, swizzle, b.step)
+        t = b.dtype if dtype is None else dtype
+        made = allocate(self._tracer, name, b.count, shape, t, order, swizzle, b.step)
         base = b if b.shares is None else b.shares
         if made.buffer.tile_bytes > base.step or made.buffer.align > base.align:
             raise TraceError(
-                f"a view of '{base.name}': a tile {shape[0]}×{shape[1]} {b.dtype} has"
+                f"a view of '{base.name}': a tile {shape[0]}×{shape[1]} {made.buffer.dtype} has"
                 f" {made.buffer.tile_bytes:,} bytes, aligned to {made.buffer.align}; the slots have"
                 f" {base.step:,}, aligned to {base.align}",
                 caller(),

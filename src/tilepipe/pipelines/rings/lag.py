@@ -12,7 +12,7 @@ from __future__ import annotations
 from tilepipe.errors import TraceError
 from tilepipe.ir import expressions as exprs, ops
 from tilepipe.ir.location import caller
-from tilepipe.lang.asynchronous.commits import Commit, arrival_op
+from tilepipe.lang.asynchronous.commits import Commit, arrival_op, arrivals_of
 from tilepipe.lang.values.scalars import Value, binary, to_expr
 from tilepipe.lang.values.variables import Var
 from tilepipe.pipelines.rings.producer_consumer import ProducerConsumerPipeline
@@ -36,7 +36,7 @@ class LagQueue:
         """Adds stage `stage`, whose group has just been closed, and frees the one `lag` before
         it.
         """
-        if self._commit is not None and self._commit.mask != commit.mask:
+        if self._commit is not None and not _same(self._commit.mask, commit.mask):
             raise TraceError(
                 f"mma_commit with mask {commit.mask} here and {self._commit.mask} at"
                 f" {self._commit.loc.short}: one view, one mask",
@@ -73,7 +73,11 @@ class LagQueue:
             return
         index: exprs.Expr = to_expr(self._tracer, stage)
         arrive = arrival_op(self._commit, index, self._published)
-        self._arrives += [op for op in arrive.body.ops if isinstance(op, ops.MbarArrive)]
+        self._arrives += arrivals_of(arrive)
         self._tracer.emit(
             ops.If(caller(), to_expr(self._tracer, cond), ops.Block([arrive]), ops.Block())
         )
+
+
+def _same(one: int | exprs.Expr | None, other: int | exprs.Expr | None) -> bool:
+    return one is other if isinstance(one, exprs.Expr) else one == other

@@ -230,11 +230,11 @@ class Function:
         text = (
             f"tile_rect({self.x.site}, {row}, {col}, {tile.rows}, {tile.cols}, {b.rows}, {b.cols})"
         )
-        return (
-            self.x.hoist(text, "rect")
-            if self.x.constant_for_life(tile.row) and self.x.constant_for_life(tile.col)
-            else text
-        )
+        if not (self.x.constant_for_life(tile.row) and self.x.constant_for_life(tile.col)):
+            return text
+        # The op may stand in a branch that is never taken where the rectangle leaves the tile.
+        hoisted = self.x.hoist(f"rect_inside({text.removeprefix('tile_rect(')}", "rect")
+        return f"({hoisted} or {text})"
 
     def fragment(self, fragment: Fragment) -> str:
         return self.names(fragment, fragment.name)

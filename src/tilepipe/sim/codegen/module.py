@@ -64,6 +64,7 @@ _HELPERS: tuple[Callable[..., Any], ...] = (
     runtime.all_lanes,
     runtime.whole_warps,
     runtime.at,
+    runtime.rect_inside,
     runtime.tile_rect,
     Turned,
 )
