@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from html import unescape
+from html import escape, unescape
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +136,23 @@ def test_a_browser_draws_it_and_says_who_released_a_wait(tmp_path: Path) -> None
     assert "waits for ring.empty, phase 0" in elements.texts
     assert f"released by {by.released_by.what}, {by.released_by.at}" in elements.texts
     assert any(re.match(r"\d+ found", text) for text in elements.texts)
+
+
+@needs_chromium
+@pytest.mark.slow
+def test_a_notebook_shows_the_page_in_a_frame(tmp_path: Path) -> None:
+    found = recorded(copying())
+    notebook = tmp_path / "notebook.html"
+    # a script in the frame tells the page around it what it shows
+    told = escape("<script>parent.document.title = document.body.innerText</script></body>")
+    marked = found._repr_html_().replace(escape("</body>"), told)
+    notebook.write_text(f"<!DOCTYPE html><title>x</title>{marked}", encoding="utf-8")
+    shown = re.search(r"<title>(.*?)</title>", dom(notebook, tmp_path / "profile"), re.DOTALL)
+    assert shown is not None
+    assert found.name in shown[1]
+    assert "2 CTAs" in shown[1]
+    assert "ring.empty" in shown[1]
+    assert Elements(found._repr_html_()).tags == ["iframe"]
 
 
 @needs_chromium

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,13 @@ class Timeline(Record):
         the same page and the same axis of time.
         """
         return page([self] if beside is None else [self, beside])
+
+    def _repr_html_(self) -> str:
+        """The page in a frame, which is what a notebook shows of it."""
+        return (
+            f'<iframe srcdoc="{escape(self.html())}" style="width:100%;height:70vh;border:0"'
+            f' title="{escape(repr(self))}"></iframe>'
+        )
 
     def save(self, path: str | Path, *, beside: Timeline | None = None) -> None:
         """Writes `html()` to a file that ends in .html, `trace()` to one that ends in .json.
