@@ -78,7 +78,7 @@ def test_a_list_in_a_pool_of_processes(tilepipe: Call, file: Path, folder: Path)
     ],
 )
 def test_what_is_refused(tilepipe: Call, args: list[str], said: str) -> None:
-    Path("bad.txt").write_text("gemm\ngemm 'm=4\n")
+    Path("bad.txt").write_text("# what we serve\ngemm 'm=4\n")
     code, _, error = tilepipe("warm", *args)
     assert code == 2
     assert said in error

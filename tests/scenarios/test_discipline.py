@@ -51,7 +51,7 @@ def explicit_ring(ctx: tp.Context, out: Any, n: int, *, slots: int, consumed: bo
             tail.step()
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(7, suite=100, classes=lambda slots, n: [("slots", slots), ("n", n)])
 @pytest.mark.parametrize("n", [1, 2, 5, 16, 37, 128])
 @pytest.mark.parametrize("slots", [2, 4, 8, 16])
 def test_j1_ring_with_produced_and_consumed_barriers(slots: int, n: int) -> None:

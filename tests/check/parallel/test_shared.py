@@ -37,7 +37,6 @@ def test_every_answer_is_found_in_any_number_of_processes(hashing: bool) -> None
             alone.completions,
         )
         assert alone.traces <= shared.traces <= alone.traces * 2
-    assert verdict_of(recipe, 2, reductions=reductions) == two
 
 
 @pytest.mark.slow

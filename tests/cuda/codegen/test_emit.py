@@ -290,6 +290,7 @@ KERNELS: list[Callable[[], Kernel]] = [
 ]
 
 
+@pytest.mark.sampled(suite=100, classes=lambda make, lineinfo: [make, lineinfo])
 @pytest.mark.slow
 @pytest.mark.parametrize("make", KERNELS, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("lineinfo", [False, True], ids=["plain", "lineinfo"])

@@ -26,7 +26,7 @@ VARIANTS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.sampled(suite=3)
+@pytest.mark.sampled(suite=6)
 @pytest.mark.parametrize(
     "settings", VARIANTS, ids=lambda s: " ".join(f"{k}={v}" for k, v in s.items()) or "default"
 )

@@ -26,7 +26,7 @@ CASES: list[tuple[dict[str, Any], Order, Order, Any, Any]] = [
 ]
 
 
-@pytest.mark.sampled(suite=3)
+@pytest.mark.sampled(suite=5)
 @pytest.mark.slow
 @pytest.mark.parametrize(("settings", "a_order", "b_order", "dtype", "out"), CASES)
 def test_machine_code(

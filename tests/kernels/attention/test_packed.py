@@ -83,7 +83,7 @@ def test_right(lengths: Lengths, cfg: AttentionConfig | None, causal: bool) -> N
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     lengths=st.lists(st.tuples(st.integers(0, 150), st.integers(0, 150)), min_size=1, max_size=12),
     ratio=st.sampled_from([1, 3]),

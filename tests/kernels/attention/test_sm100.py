@@ -208,6 +208,7 @@ def test_interleavings(d: int, causal: bool, seed: int) -> None:
         simulate(400, 500, d, seed=seed, causal=causal, change=grown(1.5), **settings)
 
 
+@pytest.mark.sampled(suite=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_random_problems(seed: int) -> None:

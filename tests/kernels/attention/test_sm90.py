@@ -71,6 +71,12 @@ def test_right(shape: tuple[int, int, int, int, int, int], causal: bool) -> None
     verify(shape, causal)
 
 
+@pytest.mark.sampled(
+    suite=100,
+    classes=lambda dtype, consumers, qk_stages, schedule: [
+        dtype, (consumers, schedule), (qk_stages, schedule),
+    ],
+)  # fmt: skip
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [tp.bfloat16, tp.float16])
 @pytest.mark.parametrize("consumers", [1, 2, 3])

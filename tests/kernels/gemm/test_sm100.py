@@ -58,18 +58,20 @@ def test_clusters(cluster: tuple[int, int, int], scheduler: str) -> None:
     simulate(392, 296, 264, seed=3, clusters=1, stages=3, scheduler=scheduler, **shape_of(cluster))
 
 
-def cluster_and_scheduler(**parameters: Any) -> list[tuple[Any, ...]]:
+def cluster_and_scheduler(**parameters: Any) -> list[Any]:
     """What sets the programs of two cases apart; their seeds do not."""
-    return [(parameters["cluster"], parameters["scheduler"])]
+    return [parameters["cluster"], parameters["scheduler"]]
 
 
-@pytest.mark.sampled(suite=6, classes=cluster_and_scheduler)
+@pytest.mark.sampled(suite=12, classes=cluster_and_scheduler)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("scheduler", ["clc", "static"])
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=str)
 def test_interleavings(cluster: tuple[int, int, int], scheduler: str, seed: int) -> None:
-    """`make test` runs one of the six seeds of each; `make test-all` adds the rest."""
+    """`make test` runs each cluster with one scheduler (`test_clusters` has both) and one seed of
+    six.
+    """
     for clusters, accumulators, stages in ((1, 2, 2), (2, 1, 3), (0, 2, 5)):
         settings: dict[str, Any] = {
             "clusters": clusters,
@@ -163,6 +165,9 @@ def test_dtypes(dtypes: tuple[Any, Any], out: Any) -> None:
     simulate(136, 136, 208, dtypes=dtypes, out=out)
 
 
+@pytest.mark.sampled(
+    suite=100, classes=lambda dtypes, out, settings: [(dtypes, out), str(settings)]
+)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",

@@ -36,7 +36,7 @@ def compiled(**settings: Any) -> Any:
     return cuda.compile(Problem(512, 512, 512, **settings).program.kernel, arch="sm_100a")
 
 
-@pytest.mark.sampled(suite=3)
+@pytest.mark.sampled(suite=5)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "settings", [*QUICK, *(pytest.param(more, marks=pytest.mark.slow) for more in MORE)], ids=str

@@ -57,6 +57,7 @@ def test_padded_groups(offsets: str) -> None:
         assert np.array_equal(p.c, p.before) == (offsets == "all empty")
 
 
+@pytest.mark.sampled(suite=3, classes=lambda family, seed: [family, seed])
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "family",
@@ -300,7 +301,7 @@ def test_settings_that_no_kernel_can_have(given: dict[str, Any], rule: str) -> N
     assert "(GroupedGemmConfig(" in str(caught.value)
 
 
-@pytest.mark.sampled(suite=5)
+@pytest.mark.sampled(suite=8)
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_machine_code(family: str) -> None:

@@ -40,7 +40,7 @@ def test_every_family_is_right(family: str, padded: bool) -> None:
 
 @pytest.mark.slow
 @FORMS
-@pytest.mark.sampled(suite=3)
+@pytest.mark.sampled(suite=6, classes=lambda offsets, family, padded: [offsets, family, padded])
 @pytest.mark.parametrize("offsets", OFFSETS)
 @pytest.mark.parametrize("family", ["one consumer", "cluster"])
 def test_offsets(offsets: str, family: str, padded: bool) -> None:
@@ -52,7 +52,7 @@ def test_offsets(offsets: str, family: str, padded: bool) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(suite=3, classes=lambda family, seed: [family, seed])
+@pytest.mark.sampled(suite=3, classes=lambda family, seed: [family])
 @pytest.mark.parametrize("family", ["default", "cluster", "cluster along n", "tall"])
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_one_cluster_that_goes_through_all_groups(family: str, seed: int) -> None:
@@ -194,7 +194,7 @@ def test_scales_of_a_in_column_order(padded: bool) -> None:
     assert np.array_equal(c, p.c)
 
 
-@pytest.mark.sampled(suite=5)
+@pytest.mark.sampled(suite=8)
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_machine_code(family: str) -> None:

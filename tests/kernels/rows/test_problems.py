@@ -39,6 +39,7 @@ def case(kernel: str, name: str, backward: bool, chip: tp.Chip | None = None) ->
     return spec.make(settings, 3, chip or tp.Chip(sms=2, clusters=()))
 
 
+@pytest.mark.sampled(suite=100, classes=lambda name, kernel, backward: [name, (kernel, backward)])
 @pytest.mark.slow
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize("kernel", ROWS)

@@ -102,6 +102,8 @@ def unnoticed(mutant: Mutant, found: Subject) -> str:
             return reason
     if mutant.operator == "deletion" and "fence" in mutant.opcode:
         return "a fence that orders nothing more: others, or the instruction itself, do"
+    if mutant.operator == "deletion" and mutant.opcode.startswith("mbarrier.init"):
+        return "the barrier of a stage that this problem does not come to: its use would be a fault"
     if mutant.operator == "bit flip":
         return _bit_reason(mutant)
     return ""

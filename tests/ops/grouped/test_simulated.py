@@ -312,6 +312,7 @@ def test_gradients_and_theirs(form: str, ends: list[int]) -> None:
         torch.testing.assert_close(x, y, rtol=2e-2, atol=2e-2 * float(y.std()))
 
 
+@pytest.mark.sampled(suite=2)
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_forms_compile(form: str) -> None:

@@ -22,6 +22,7 @@ def ran(program: tp.Program, seed: int) -> Any:
     return run
 
 
+@pytest.mark.sampled(suite=3, classes=lambda groups, kind, seed: [(groups, kind)])
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("kind", KINDS)
