@@ -14,8 +14,9 @@ import tilepipe as tp
 
 pytest.importorskip("torch")
 
-from tilepipe.bench import deep_gemm, grouped_blockwise, operands, timing
+from tilepipe.bench import deep_gemm, grouped_blockwise, k_grouped_blockwise, operands, timing
 from tilepipe.kernels.gemm.heuristics import Problem
+from tilepipe.kernels.gemm_k_grouped_blockwise.heuristics import KGroupedBlockwiseProblem
 from tilepipe.registry.gemm_grouped_blockwise import (
     GEMM_GROUPED_BLOCKWISE,
     problem as product_of,
@@ -56,6 +57,23 @@ def masked(a: Pair, b: Pair, d: Any, counts: Any, expected: int) -> None:
         d[group, :count] = left[group, :count] @ right[group].t()
 
 
+def of_k(a: Pair, b: Pair, d: Any, extents: list[int], on_gpu: Any, c: Any) -> None:
+    """k_grouped_fp8_gemm_nt_contiguous: A and B of each group one after the other, and what is
+    there is added to.
+    """
+    assert on_gpu.tolist() == extents
+    assert c.data_ptr() == d.data_ptr()
+    at = 0
+    for group, extent in enumerate(extents):
+        blocks = slice(at // 128, (at + extent) // 128)
+        left, right = (
+            scaled(values[at * n : (at + extent) * n].view(n, extent), scales[:, blocks], 1)
+            for (values, scales), n in ((a, d.shape[1]), (b, d.shape[2]))
+        )
+        d[group] += left @ right.t()
+        at += extent
+
+
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """DeepGEMM's functions, and operands in memory of the host, two sets of them."""
@@ -63,13 +81,14 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     module.fp8_gemm_nt = fp8_gemm_nt
     module.m_grouped_fp8_gemm_nt_contiguous = contiguous
     module.m_grouped_fp8_gemm_nt_masked = masked
+    module.k_grouped_fp8_gemm_nt_contiguous = of_k
     module.set_mk_alignment_for_contiguous_layout = lambda rows: None
     monkeypatch.setitem(sys.modules, "deep_gemm", module)
     on_the_host(monkeypatch)
 
 
 def on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    for place in (operands, grouped_blockwise):
+    for place in (operands, grouped_blockwise, k_grouped_blockwise):
         monkeypatch.setattr(place, "DEVICE", "cpu")
     monkeypatch.setattr(timing, "sets_for", lambda nbytes: 2)
 
@@ -134,3 +153,43 @@ def test_groups_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "deep_gemm", None)
     on_the_host(monkeypatch)
     assert "deep_gemm" in str(groups("rows", "even").peers()[deep_gemm.NAME])
+
+
+def along_k(
+    k: int = 1024, out: tp.DType = tp.float32
+) -> k_grouped_blockwise.KGroupedBlockwiseOperands:
+    problem = KGroupedBlockwiseProblem(136, 200, k, 3, out)
+    return k_grouped_blockwise.KGroupedBlockwiseOperands(problem, "random", 2)
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_groups_along_k_to_which_it_adds(times: int, installed: None) -> None:
+    x = along_k()
+    launch = x.peers()[deep_gemm.NAME]
+    assert not isinstance(launch, str)
+    x.wipe()
+    for _ in range(times):
+        launch(1)
+    assert x.check(deep_gemm.NAME, 1).right
+    assert not x.check(deep_gemm.NAME, 0).right  # nothing was added
+    x.c[deep_gemm.NAME][1][x.bounds[0][0]] *= 1.5  # not a whole number of products
+    assert not x.check(deep_gemm.NAME, 1).right
+
+
+@pytest.mark.parametrize(
+    ("k", "out", "why"),
+    [
+        (1024, tp.bfloat16, "it adds to float32: -s out_dtype=float32"),
+        (1008, tp.float32, "it takes groups of a multiple of 128 elements of K"),
+    ],
+)
+def test_groups_along_k_that_it_does_not_take(
+    k: int, out: tp.DType, why: str, installed: None
+) -> None:
+    assert along_k(k, out).peers()[deep_gemm.NAME] == why
+
+
+def test_groups_along_k_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "deep_gemm", None)
+    on_the_host(monkeypatch)
+    assert "deep_gemm" in str(along_k().peers()[deep_gemm.NAME])

@@ -276,6 +276,9 @@ K_GROUPED_BLOCKWISE: dict[str, Settings] = {
     "cluster along n": {"cluster_n": 2, "bn": 96},
     "narrow": {"bn": 48, "stages": 3, "raster": "rows"},
     "float32 out": {"out_dtype": "float32", "raster": "columns", "store_slots": 1},
+    "tall tiles": {"bm": 256, "bn": 112, "stages": 3, "cluster_n": 2},
+    "scales read late": {"bm": 256, "stages": 3},
+    "three consumers": {"bm": 192, "consumers": 3, "stages": 4, "cluster_n": 2},
 }
 QUANTISED: dict[str, Settings] = {
     "default": {},

@@ -74,3 +74,32 @@ def padded(
     expected = -(-int(counts.sum()) // len(counts))
     left, right = a_scales.transpose(1, 2), b_scales.contiguous()
     return lambda i: function((a[i], left), (b[i], right), c[i], counts, expected)
+
+
+def k_grouped(
+    a: Sequence[Any],
+    a_scales: Any,
+    b: Sequence[Any],
+    b_scales: Any,
+    c: Sequence[Any],
+    parts: Sequence[tuple[int, int]],
+) -> timing.Launch | str:
+    """C[g] += A · Bᵀ over a part [start, end) of K each, float32, "k-grouped"; or why it cannot.
+    It reads a copy of A and B in which the part of each group is a matrix of its own.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    function = importlib.import_module("deep_gemm").k_grouped_fp8_gemm_nt_contiguous
+    if any(start % ROWS or end % ROWS for start, end in parts):
+        return f"it takes groups of a multiple of {ROWS} elements of K"
+    extents = [end - start for start, end in parts]
+    on_gpu = torch.tensor(extents, dtype=torch.int32, device=a[0].device)
+    left, right = (
+        [torch.cat([x[:, start:end].flatten() for start, end in parts]) for x in matrices]
+        for matrices in (a, b)
+    )
+    scales = a_scales.t(), b_scales.t()
+    return lambda i: function(
+        (left[i], scales[0]), (right[i], scales[1]), c[i], extents, on_gpu, c[i]
+    )

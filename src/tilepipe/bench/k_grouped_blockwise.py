@@ -1,5 +1,5 @@
 """The operands of a blockwise fp8 product with groups along K in GPU memory, beside a loop of
-PyTorch's `scaled_mm` over the groups.
+PyTorch's `scaled_mm` over the groups, and DeepGEMM, which adds to float32.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 import tilepipe as tp
-from tilepipe.bench import timing
+from tilepipe.bench import deep_gemm, timing
 from tilepipe.bench.beside import OURS, Contest
 from tilepipe.bench.grouped_blockwise import LOOP
 from tilepipe.bench.groups import Fp8GroupOperands, contests_of, empty_offsets, fill_fp8
@@ -41,6 +41,7 @@ STANDARD = (
     (7168, 4096, 32768, 8, "random"),
     (2048, 7168, 65536, 64, "random"),
 )
+ADDS = "it adds to float32: -s out_dtype=float32"
 
 
 class KGroupedBlockwiseOperands(Fp8GroupOperands[KGroupedBlockwiseProblem]):
@@ -49,7 +50,8 @@ class KGroupedBlockwiseOperands(Fp8GroupOperands[KGroupedBlockwiseProblem]):
 
     Attributes:
         a, b: (m, k) and (n, k). a_scales, b_scales: (k blocks, m) and (k blocks, n). c: (groups, m,
-            n) by side. bounds: of the groups that have elements of k.
+            n) by side. parts: of k, of all groups; bounds: (group, start, end) of those that have
+            elements of k.
     """
 
     def __init__(self, problem: KGroupedBlockwiseProblem, split: str, seed: int = 0) -> None:
@@ -65,10 +67,11 @@ class KGroupedBlockwiseOperands(Fp8GroupOperands[KGroupedBlockwiseProblem]):
         )
         self.c = {
             side: [x.view(groups, m, n) for x in _results(problem, self.sets)]
-            for side in (OURS, LOOP)
+            for side in (OURS, LOOP, deep_gemm.NAME)
         }
         offsets = split_rows(np.random.default_rng(seed), k, groups, split)
-        spans = enumerate(bounds(ends_of(offsets, k), k))
+        self.parts = list(bounds(ends_of(offsets, k), k))
+        spans = enumerate(self.parts)
         self.bounds = [(group, *span) for group, span in spans if span[0] < span[1]]
         self.offsets = torch.from_numpy(offsets).to(DEVICE)
 
@@ -96,11 +99,28 @@ class KGroupedBlockwiseOperands(Fp8GroupOperands[KGroupedBlockwiseProblem]):
             )
 
     def peers(self) -> Mapping[str, timing.Launch | str]:
-        """PyTorch."""
-        return {LOOP: self.loop}
+        """PyTorch, and DeepGEMM where it is installed."""
+        return {LOOP: self.loop, deep_gemm.NAME: self._deep_gemm()}
+
+    def _deep_gemm(self) -> timing.Launch | str:
+        if self.problem.out_dtype is not tp.float32:
+            return ADDS
+        operands = self.a, self.a_scales, self.b, self.b_scales, self.c[deep_gemm.NAME]
+        try:
+            return deep_gemm.k_grouped(*operands, self.parts)
+        except ImportError as error:
+            return str(error)
+
+    def wipe(self) -> None:
+        """As of `GroupOperands`, but what DeepGEMM adds to is 0."""
+        super().wipe()
+        for x in self.c[deep_gemm.NAME]:
+            x.zero_()
 
     def pairs(self, side: str, i: int) -> Iterator[tuple[Any, Any]]:
-        """As of `GroupOperands`, of the groups that have elements of k."""
+        """As of `GroupOperands`, of the groups that have elements of k; of DeepGEMM the float32
+        product as often as it has been added.
+        """
         for group, start, end in self.bounds:
             blocks = slice(start // BLOCK, blocks_of(end))
             a, b = (
@@ -108,7 +128,14 @@ class KGroupedBlockwiseOperands(Fp8GroupOperands[KGroupedBlockwiseProblem]):
                 * scales[blocks].t().repeat_interleave(BLOCK, 1)[:, : end - start]
                 for x, scales in ((self.a, self.a_scales), (self.b, self.b_scales))
             )
-            yield self.c[side][i][group], a @ b.t()
+            got, want = self.c[side][i][group], a @ b.t()
+            yield got, want * _times(got, want) if side == deep_gemm.NAME else want
+
+
+def _times(total: Any, product: Any) -> int:
+    """How often a product is in a total, to the nearest whole number of at least 1."""
+    ratio = float((total * product).sum(dtype=torch.float64) / (product * product).sum())
+    return max(round(ratio), 1) if math.isfinite(ratio) else 1
 
 
 def _scales(rows: int, k: int, generator: Any = None) -> Any:

@@ -16,6 +16,7 @@ from tests.kernels.gemm_grouped.families import OUTPUTS
 from tests.kernels.gemm_k_grouped_blockwise.families import FAMILIES, OFFSETS, K, product
 from tilepipe import cuda
 from tilepipe.cuda.nvrtc import sass
+from tilepipe.kernels.common.tiling import BLOCK_ROWS
 from tilepipe.kernels.gemm_k_grouped_blockwise import heuristics
 from tilepipe.kernels.gemm_k_grouped_blockwise.config import KGroupedBlockwiseGemmConfig
 from tilepipe.kernels.gemm_k_grouped_blockwise.heuristics import KGroupedBlockwiseProblem
@@ -139,11 +140,10 @@ def test_arguments_that_do_not_fit(arguments: dict[str, Any], words: str) -> Non
 @pytest.mark.parametrize(
     ("given", "rule"),
     [
-        ({"bm": 256}, "bm must be 64 rows for each warpgroup"),
         (
-            {"bn": 192},
-            "totals, partial sums and scales of 192 columns take 192 + 96 = 288 registers of each"
-            " thread; at most 200",
+            {"bn": 224},
+            "totals of 64×224 and partial sums of 64×224 take (64 * 224 + 64 * 224) / 128 = 224"
+            " registers of each thread; at most 200 leave room for the rest",
         ),
         ({"bn": 40}, "bn must be a multiple of 16 up to 256"),
     ],
@@ -164,8 +164,10 @@ def test_machine_code(family: str) -> None:
     assert compiled.spill_bytes == compiled.stack_bytes == 0
     assert "C75" not in compiled.log
     loop = sass.loop_with(sass.disassemble(compiled.data), "QGMMA").count()
-    assert loop["QGMMA"] == 4
-    assert loop["FFMA"] == loop["FMUL"] == cfg.bn // 2
+    blocks = cfg.rows // BLOCK_ROWS
+    assert loop["QGMMA"] == 4 * blocks
+    assert loop["FFMA"] == loop["FMUL"] == cfg.bn // 2 * blocks
+    assert "LDG" not in loop  # no latency of global memory between two blocks
     assert not {"FADD", "LDL", "STL", "MUFU"} & set(loop)
 
 

@@ -95,6 +95,11 @@ class BlockwiseGemmConfig(Sm90Tiling):
         """Blocks of B's scales that the columns of a tile may lie in."""
         return -(-(BLOCK - gcd(self.bn, BLOCK) + self.bn) // BLOCK)
 
+    @property
+    def staged_scales(self) -> int:
+        """Scales of B that a stage has room for."""
+        return self.scale_blocks
+
     def slices(self, out_dtype: tp.DType) -> int:
         """Store slots that a warpgroup's part of a tile fills."""
         return self.rows // BLOCK_ROWS * (self.bn // store_width(out_dtype, self))

@@ -103,9 +103,12 @@ def _all() -> tuple[BlockwiseGemmConfig, ...]:
     )
 
 
-def expected_cycles(problem: Problem, cfg: BlockwiseGemmConfig, chip: tp.Chip = tp.H200) -> float:
+def expected_cycles(
+    problem: Problem, cfg: BlockwiseGemmConfig, chip: tp.Chip = tp.H200, more_smem: float = 0.0
+) -> float:
     """Time by the model, cycles: waves of tiles, each as long as the slowest of tensor cores,
-    shared memory and a warpgroup's own turn from one block of K to the next.
+    shared memory and a warpgroup's own turn from one block of K to the next. `more_smem`: cycles of
+    shared memory for a block of K besides those for the tiles.
     """
     rows, cols = -(-problem.m // (cfg.bm * cfg.cluster)), -(-problem.n // (cfg.bn * cfg.cluster_n))
     resident = chip.resident_clusters(cfg.cluster_size)
@@ -113,7 +116,7 @@ def expected_cycles(problem: Problem, cfg: BlockwiseGemmConfig, chip: tp.Chip = 
     waves = SPARED * max(tiles, 1.0) + (1 - SPARED) * -(-rows * cols // resident)
     mma = cfg.bm * cfg.bn / MMA_AREA
     read = cfg.consumers * cfg.pieces * (BLOCK_ROWS + cfg.piece_cols) * BLOCK
-    smem = (read + (cfg.bm + cfg.bn) * BLOCK) / SMEM_BYTES
+    smem = (read + (cfg.bm + cfg.bn) * BLOCK) / SMEM_BYTES + more_smem
     turn = cfg.pieces * (BLOCK_ROWS * cfg.piece_cols / MMA_AREA + TURN)
     waiting = mma + (IDLE if cfg.consumers * cfg.pieces == 2 else 0)
     l2 = (
@@ -131,11 +134,14 @@ def expected_cycles(problem: Problem, cfg: BlockwiseGemmConfig, chip: tp.Chip = 
 
 def smem_bytes(cfg: BlockwiseGemmConfig, out_dtype: tp.DType) -> int:
     """Shared memory that a configuration takes, bytes."""
-    stage = (
-        (cfg.bm + cfg.bn) * BLOCK + (cfg.bm + cfg.scale_blocks) * tp.float32.nbytes + BARRIER_PAIR
-    )
     slot = BLOCK_ROWS * store_width(out_dtype, cfg) * out_dtype.nbytes
-    return cfg.stages * stage + cfg.store_slots * cfg.consumers * slot + ALIGNMENT
+    return cfg.stages * _stage_bytes(cfg) + cfg.store_slots * cfg.consumers * slot + ALIGNMENT
+
+
+def _stage_bytes(cfg: BlockwiseGemmConfig) -> int:
+    """Of one stage: tiles, scales, barriers."""
+    scales = (cfg.bm + cfg.staged_scales) * tp.float32.nbytes
+    return (cfg.bm + cfg.bn) * BLOCK + scales + BARRIER_PAIR
 
 
 def filled(cfg: C, out_dtype: tp.DType, chip: tp.Chip = tp.H200) -> C:
@@ -144,8 +150,8 @@ def filled(cfg: C, out_dtype: tp.DType, chip: tp.Chip = tp.H200) -> C:
     Raises:
         LimitError: not even two fit.
     """
-    least = smem_bytes(replace(cfg, stages=2), out_dtype)
-    each = smem_bytes(replace(cfg, stages=3), out_dtype) - least
+    each = _stage_bytes(cfg)
+    least = smem_bytes(cfg, out_dtype) + (2 - cfg.stages) * each
     room = chip.smem_per_cta - least
     if room < 0:
         raise tp.LimitError(

@@ -18,6 +18,9 @@ class Sums(ABC):
     What the scales of B are of is a matter of the class.
     """
 
+    # True: `_promote` reads scales of the stage, which is left after the last.
+    _reads_late = False
+
     def __init__(self, ctx: tp.Context, cfg: BlockwiseGemmConfig, readers: int | None) -> None:
         self._ctx = ctx
         self._cfg = cfg
@@ -64,16 +67,26 @@ class Sums(ABC):
                 for i in range(len(self.totals))
             ]
             scales = self._products(rows, stage)
-            ctx.syncwarp()
-            with ctx.elect_one():
-                stage.mbar().arrive()
+            if not self._reads_late:
+                self._leave(stage)
             if first and isinstance(tile, tp.AheadTile):
                 tile.following()
             for piece in range(last):
                 ctx.wgmma_wait(0)
                 self._promote(piece, scales, tile, first)
                 self._issue(piece + 1, stage, first_row)
-        self._promote(last, scales, tile, first)
+            if self._reads_late:
+                ctx.wgmma_wait(0)
+                self._promote(last, scales, tile, first)
+                self._leave(stage)
+        if not self._reads_late:
+            self._promote(last, scales, tile, first)
+
+    def _leave(self, stage: tp.InputConsumerStage) -> None:
+        """Each warp has read the scales of a stage."""
+        self._ctx.syncwarp()
+        with self._ctx.elect_one():
+            stage.mbar().arrive()
 
     def _row_scales(self, tile: tp.SmemTile, row: tp.Value) -> tp.Fragment:
         scales = self._ctx.fragment(shape=(BLOCK_ROWS, 1))

@@ -4,34 +4,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tilepipe.kernels.common.tiling import BLOCK_ROWS
 from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
 
-# Registers of a thread that totals, partial sums and scales may take, by MMA warpgroups: with more,
-# ptxas spills.
-MAX_SUMS = {1: 200, 2: 200, 3: 128}
+# Registers of a thread that totals, partial sums and scales of columns may take, by MMA warpgroups:
+# with more, ptxas spills.
+MAX_SUMS = {1: 200, 2: 200, 3: 136}
+UNIT = 16  # columns whose scales are read at once
+SCALES_OF_LINE = 32  # of 128 bytes, to which TMA aligns tiles
 
 
 @dataclass(frozen=True)
 class KGroupedBlockwiseGemmConfig(BlockwiseGemmConfig):
     """Static settings where both operands have a scale for each row and K is divided among groups:
-    those of `BlockwiseGemmConfig`. A warpgroup has 64 rows of a tile, and keeps the scales of its
-    columns in registers.
+    those of `BlockwiseGemmConfig`, without `splits`.
     """
 
     splits: int = field(default=1, init=False, repr=False)
-    # With more ptxas spills: the scales of the next block take registers, too.
-    unroll: int = field(default=1, init=False, repr=False)
 
-    def _rules(self) -> dict[str, bool]:
-        rules = super()._rules()
-        if not all(rules.values()):
-            return rules
-        scales = self.bn // 2  # of a block and of the next, a quarter of the columns a thread
-        registers, limit = self.sums + scales, MAX_SUMS[self.consumers]
-        return {
-            f"bm must be {BLOCK_ROWS} rows for each warpgroup": self.rows == BLOCK_ROWS,
-            f"totals, partial sums and scales of {self.bn} columns take {self.sums} + {scales} ="
-            f" {registers} registers of each thread; at most {limit} leave room for the rest: lower"
-            " bn": registers <= limit,
-        }
+    @property
+    def early_cols(self) -> int:
+        """Columns whose scales a warpgroup reads while the tensor cores multiply: a thread has
+        registers for a quarter of them.
+        """
+        room = 4 * (MAX_SUMS[self.consumers] - self.sums)
+        return min(room // UNIT * UNIT, self.bn)
+
+    @property
+    def staged_scales(self) -> int:
+        """One for each column."""
+        return -(-self.bn // SCALES_OF_LINE) * SCALES_OF_LINE

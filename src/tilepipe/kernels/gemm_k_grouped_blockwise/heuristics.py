@@ -1,19 +1,27 @@
 """Which configuration of the blockwise fp8 GEMM with groups along K for which problem: the model of
-the blockwise GEMM, for groups of the average part of K. It does not know what the scales of B cost
-here, which all configurations read alike.
+the blockwise GEMM, for groups of the average part of K, and what reading the scales of B from
+shared memory adds.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import tilepipe as tp
 from tilepipe.kernels.common.tunable import Tunable
 from tilepipe.kernels.gemm.heuristics import Problem
-from tilepipe.kernels.gemm_blockwise.heuristics import check_room, expected_cycles, filled
+from tilepipe.kernels.gemm_blockwise.heuristics import (
+    ENOUGH_STAGES,
+    check_room,
+    expected_cycles,
+    filled,
+)
 from tilepipe.kernels.gemm_k_grouped_blockwise.config import KGroupedBlockwiseGemmConfig
+
+WARPS = 4  # of a warpgroup
+OF_A_READ = 8  # columns whose scales a warp reads at once, in a cycle of shared memory
 
 
 @dataclass(frozen=True)
@@ -60,22 +68,50 @@ def candidates(
         scales="block",
     )
     fitting = _fitting(problem.out_dtype, chip)
-    return sorted(fitting, key=lambda cfg: expected_cycles(product, cfg, chip))
+    return sorted(fitting, key=lambda cfg: expected_cycles(product, cfg, chip, reading_scales(cfg)))
+
+
+def reading_scales(cfg: KGroupedBlockwiseGemmConfig) -> int:
+    """Cycles of shared memory that the scales of B take for a block of K: those that are read early
+    serve all rows of a warpgroup, the others are read for each 64 rows.
+    """
+    columns = cfg.early_cols + (cfg.bn - cfg.early_cols) * cfg.pieces
+    return cfg.consumers * WARPS * columns // OF_A_READ
 
 
 def _fitting(out_dtype: tp.DType, chip: tp.Chip) -> Iterator[KGroupedBlockwiseGemmConfig]:
-    """Every configuration worth a look that the chip has room for."""
-    for consumers, bm, bn in ((2, 128, 128), (2, 128, 96), (2, 128, 64), (1, 64, 128), (1, 64, 64)):
+    """Every configuration worth a look that the chip has room for, with two store slots where four
+    stages are left.
+    """
+    # with more blocks of K one after the other, or more columns, ptxas spills
+    shapes = (
+        (2, 256, 112, 2),
+        (2, 256, 96, 4),
+        (2, 128, 160, 2),
+        (2, 128, 128, 4),
+        (2, 128, 96, 4),
+        (2, 128, 64, 4),
+        (1, 64, 128, 4),
+        (1, 64, 64, 4),
+    )
+    for consumers, bm, bn, unroll in shapes:
         for x, y in ((1, 1), (2, 1), (1, 2)):
             cfg = KGroupedBlockwiseGemmConfig(
-                bm=bm, bn=bn, stages=2, consumers=consumers, cluster=x, cluster_n=y
+                bm=bm, bn=bn, stages=2, consumers=consumers, cluster=x, cluster_n=y, unroll=unroll
             )
             if not chip.resident_clusters(cfg.cluster_size):
                 continue
-            try:
-                yield filled(cfg, out_dtype, chip)
-            except tp.LimitError:
-                continue
+            slots = [_filled(replace(cfg, store_slots=count), out_dtype, chip) for count in (2, 1)]
+            yield from [x for x in slots if x is not None and x.stages > ENOUGH_STAGES][:1]
+
+
+def _filled(
+    cfg: KGroupedBlockwiseGemmConfig, out_dtype: tp.DType, chip: tp.Chip
+) -> KGroupedBlockwiseGemmConfig | None:
+    try:
+        return filled(cfg, out_dtype, chip)
+    except tp.LimitError:
+        return None
 
 
 TUNABLE = Tunable(

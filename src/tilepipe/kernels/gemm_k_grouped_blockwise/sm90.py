@@ -5,8 +5,8 @@ mixture of experts, with a scale for each 1×128 of both operands.
 
 over the blocks kb of 128 along K that group g has. offsets[g], an int32 in GPU memory, is the
 element of K after the last of group g: a multiple of 128, since a block has one scale, or the end
-of K. The main loop is that of `gemm_blockwise.sm90`, but that the scales of B are one a column:
-each warpgroup reads them from global memory, one block ahead.
+of K. The main loop is that of `gemm_blockwise.sm90`, but that the scales of B are one a column and
+come by TMA, too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tilepipe.kernels.common.sm90_gemm import Sm90Gemm, output_tiles, persistent
 from tilepipe.kernels.common.validation import Array, check_config
 from tilepipe.kernels.gemm_blockwise.config import BLOCK
 from tilepipe.kernels.gemm_blockwise.sm90_sums import Sums
-from tilepipe.kernels.gemm_k_grouped_blockwise.config import KGroupedBlockwiseGemmConfig
+from tilepipe.kernels.gemm_k_grouped_blockwise.config import UNIT, KGroupedBlockwiseGemmConfig
 from tilepipe.kernels.gemm_k_grouped_blockwise.validation import NAME, check_arguments, maps
 
 
@@ -45,23 +45,32 @@ def gemm_k_grouped_blockwise(
         a_scales_shape=(1, cfg.bm),
     )
     inputs = tp.InputTilePipeline.allocate(ctx, payload, num_group_stages=cfg.stages)
+    columns = ctx.smem(
+        (1, cfg.staged_scales), tp.float32, count=cfg.stages, swizzle=0, name="inputs_b_scales"
+    )
     work = output_tiles(ctx, c, cfg)
     shared = Sm90Gemm.allocate(ctx, cfg, inputs, work, a, c)
     groups = Groups(ctx, offsets, a.shape[1], BLOCK, aligned=True)
     shared.declare_roles(
-        partial(load, shared, groups, a, b, a_scales), partial(multiply, shared, groups, b_scales)
+        partial(load, shared, groups, columns, a, b, a_scales, b_scales),
+        partial(multiply, shared, groups, columns),
     )
 
 
 def load(
     gemm: Sm90Gemm,
     groups: Groups,
+    columns: tp.SmemTileArray,
     a: tp.GlobalTensor,
     b: tp.GlobalTensor,
     a_scales: tp.GlobalTensor,
+    b_scales: tp.GlobalTensor,
 ) -> None:
-    """The load role: the K tiles of a group are whole blocks."""
+    """The load role: the K tiles of a group are whole blocks. `columns`: the scales of B, a tile a
+    stage.
+    """
     ctx, cfg, inputs = gemm.ctx, gemm.cfg, gemm.inputs
+    stage_bytes = inputs.stage_bytes + cfg.bn * tp.float32.nbytes
     walk = groups.walk()
     with inputs.producer() as producer:
         for tile in gemm.work:
@@ -69,29 +78,30 @@ def load(
             span = walk.to(tile.batch)
             for step in ctx.range(span.steps):
                 with producer.acquire() as stage, ctx.elect_one():
-                    stage.expect_bytes(inputs.stage_bytes)
+                    stage.expect_bytes(stage_bytes)
                     a_tile, b_tile, scales_tile = stage.tile()
                     row, col, full = tile.m * cfg.bm, tile.n * cfg.bn, stage.barrier()
                     block = ctx.let(span.first // BLOCK + step, "block")
                     gemm.a_share.load(ctx, a, a_tile, (None, row, block * BLOCK), full)
                     gemm.b_share.load(ctx, b, b_tile, (None, col, block * BLOCK), full)
                     ctx.tma_load(a_scales, (block, row), scales_tile, full)
+                    columns_tile = columns.tile(stage.stage()).cols(0, cfg.bn)
+                    ctx.tma_load(b_scales, (block, col), columns_tile, full)
         ctx.launch_dependents()
         producer.drain()
 
 
-def multiply(gemm: Sm90Gemm, groups: Groups, b_scales: tp.GlobalTensor) -> None:
+def multiply(gemm: Sm90Gemm, groups: Groups, columns: tp.SmemTileArray) -> None:
     """The MMA role. The sums of a group without blocks are 0, and are stored as any others."""
     ctx, cfg = gemm.ctx, gemm.cfg
     assert isinstance(cfg, KGroupedBlockwiseGemmConfig)
-    sums = ColumnSums(ctx, cfg, b_scales, gemm.readers)
+    sums = ColumnSums(ctx, cfg, columns, gemm.readers)
     first_row = ctx.warpgroup_rank * cfg.rows
     walk = groups.walk()
     for tile in gemm.work:
         assert tile.batch is not None
         span = walk.to(tile.batch)
         with gemm.inputs.consumer() as consumer:
-            sums.begin(span.first // BLOCK, tile)
             sums.multiply(consumer, span.steps, tile, first_row)
         gemm.store([[total] for total in sums.totals], tile, first_row)
     gemm.drain()
@@ -99,30 +109,23 @@ def multiply(gemm: Sm90Gemm, groups: Groups, b_scales: tp.GlobalTensor) -> None:
 
 class ColumnSums(Sums):
     """The sums of a product whose B has a scale for each row of it, a column of C, and block of
-    K.
+    K: `scales` has those of a tile's columns, stage by stage.
+
+    A thread has a quarter of the columns, and reads as many of their scales as it has registers for
+    while the tensor cores multiply, the others as it adds.
     """
 
     def __init__(
         self,
         ctx: tp.Context,
         cfg: KGroupedBlockwiseGemmConfig,
-        b_scales: tp.GlobalTensor,
+        scales: tp.SmemTileArray,
         readers: int | None,
     ) -> None:
         super().__init__(ctx, cfg, readers)
-        self._b_scales = b_scales
-        self._columns = ctx.fragment(shape=(1, cfg.bn))
-        self._block_index = ctx.var(0)
-
-    def begin(self, block: tp.Value, tile: tp.WorkTile) -> None:
-        """Before a tile whose K begins with `block`: its scales of B are on their way."""
-        self._block_index.set(block)
-        self._columns.set(self._of_block(block, tile))
-
-    def _of_block(self, block: tp.Value, tile: tp.WorkTile) -> tp.Fragment:
-        last = self._b_scales.shape[0] - 1  # an empty group may begin at the end of K
-        where = self._ctx.min(block, last), tile.n * self._cfg.bn
-        return self._ctx.load_global(self._b_scales, where, (1, self._cfg.bn))
+        self._scales = scales
+        self._early = cfg.early_cols
+        self._reads_late = cfg.early_cols < cfg.bn
 
     def multiply(
         self,
@@ -135,22 +138,30 @@ class ColumnSums(Sums):
         """The product over all blocks of K, which may be none."""
         for total in self.totals:
             total.fill(0)
-        for _ in self._ctx.range(k_blocks):
-            self._block_index.set(self._block_index + 1)
-            following = self._of_block(self._block_index.get(), tile)
+        for _ in self._ctx.range(k_blocks, unroll=self._cfg.unroll):
             self._block(consumer, tile, first_row, skipped, first=False)
-            self._columns.set(following)
 
     def _products(
         self, rows: list[tp.Fragment], stage: tp.InputConsumerStage
     ) -> list[list[tp.Fragment]]:
-        return [[scales] for scales in rows]
+        """Those of the rows, and what is read early of those of the columns."""
+        self._columns = self._scales.tile(stage.stage())
+        early = [self._read(col) for col in range(0, self._early, UNIT)]
+        return [[scales, *early] for scales in rows]
+
+    def _read(self, col: int) -> tp.Fragment:
+        columns = self._ctx.fragment(shape=(1, UNIT))
+        columns.load(self._columns.cols(col, UNIT))
+        return columns
 
     def _promote(
         self, piece: int, scales: list[list[tp.Fragment]], tile: tp.WorkTile, first: bool
     ) -> None:
-        (rows,), total = scales[piece], self.totals[piece]
-        total.set(total + self._partial * self._columns * rows)
+        (rows, *early), total = scales[piece], self.totals[piece]
+        for col in range(0, self._cfg.bn, UNIT):
+            columns = early[col // UNIT] if col < self._early else self._read(col)
+            scaled = self._partial.cols(col, UNIT) * (columns * rows)
+            total.set(total.cols(col, UNIT) + scaled, col=col)
 
 
 def bind(
