@@ -8,24 +8,31 @@ import re
 
 import tilepipe as tp
 from tilepipe.kernels.gemm.config import GemmConfig
-from tilepipe.kernels.gemm.heuristics import MAX_STAGES, Problem, fitted, ranked
+from tilepipe.kernels.gemm.heuristics import (
+    ENOUGH_STAGES,
+    MAX_STAGES,
+    Problem,
+    deeper,
+    fitted,
+    ranked,
+)
 
 SLOW = 1.35  # times the fastest by the model: not worth a try
-LARGE_FLOP = 3e10  # with which the order of the tiles, and so what L2 holds, counts
 _WORD = re.compile(
-    r"([cp])(\d)-(\d+)x(\d+)-(\d)x(\d)x(\d)(t?)(?:-(g\d+|rows|columns))?(?:-s(\d+))?"
+    r"([cp])(\d)-(\d+)x(\d+)-(\d)x(\d)x(\d)(t?)(?:-(g\d+|rows|columns))?(-o1)?(?:-s(\d+))?"
 )
 
 
 def text(cfg: GemmConfig) -> str:
     """A word such as "c2-128x256-2x1x1t-g16": cooperative with 2 consumers, the tile, the cluster
-    along M, N and K, t where C is Cᵀ, the order of the tiles where it is not groups of 8, and the
-    stages where they are more than usual.
+    along M, N and K, t where C is Cᵀ, the order of the tiles where it is not groups of 8, o1 with a
+    stage in the place of the second store slot, and the stages where they are more than usual.
     """
     order = "" if cfg.group == 8 else f"-g{cfg.group}"
     if cfg.raster != "grouped":
         order = f"-{cfg.raster}"
-    deep = f"-s{cfg.stages}" if cfg.stages > MAX_STAGES else ""
+    deep = "-o1" if cfg.store_slots == 1 and cfg.stages > ENOUGH_STAGES else ""
+    deep += f"-s{cfg.stages}" if cfg.stages > MAX_STAGES else ""
     return (
         f"{cfg.schedule[0]}{cfg.consumers}-{cfg.bm}x{cfg.bn}-{cfg.cluster}x{cfg.cluster_n}"
         f"x{cfg.split_k}{'t' if cfg.swap == 'ab' else ''}{order}{deep}"
@@ -53,15 +60,17 @@ def config(word: str, chip: tp.Chip = tp.H200) -> GemmConfig:
     )
     made = fitted(given, tp.bfloat16, chip)
     assert made is not None, word
-    return made.changed(stages=int(found[10])) if found[10] else made
+    if found[10]:
+        (made,) = deeper(made, tp.bfloat16, chip)
+    return made.changed(stages=int(found[11])) if found[11] else made
 
 
 def worth_a_try(
     problem: Problem, chip: tp.Chip, first: int, others: int, rng: random.Random
 ) -> list[GemmConfig]:
-    """The first tiles by the model; of the first one also C or Cᵀ, whichever it is not, and, of
-    large products, another order of the tiles; and the best of some other
-    classes of tiles.
+    """The first tiles by the model; of the first one also C or Cᵀ, whichever it is not, and the
+    number of store slots that it has not, if stages are to be had for one; and the best of some
+    other classes of tiles.
     """
     times = ranked(problem, chip)
     limit = SLOW * times[0][1]
@@ -71,10 +80,9 @@ def worth_a_try(
         if len(firsts) < first:
             firsts.setdefault(_tiles(cfg), cfg)
     turned = best.changed(swap="none" if best.swap == "ab" else "ab")
-    variants = [turned]
-    if 2 * problem.m * problem.n * problem.k > LARGE_FLOP:
-        orders = ({"group": 4}, {"group": 16}, {"raster": "rows"}, {"raster": "columns"})
-        variants.append(best.changed(**rng.choice(orders)))
+    usual = fitted(best, problem.dtype, chip)
+    assert usual is not None
+    variants = [turned, *(x for x in (usual, *deeper(usual, problem.dtype, chip)) if x != best)]
     classes: dict[object, GemmConfig] = {}
     for cfg, us in times:
         if us > limit:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import textwrap
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,8 @@ SHARP = 30.0  # of the soft choice that is fitted: how much the fastest by the m
 NEAR = 6.0  # how much more the times of fast configurations count than those of slow ones
 HELD = 0.03  # how much constants are held where they were
 FOLDS = 5
-RIDGES = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)  # of the corrections, of which the best is taken
+NOTHING = 1e-5  # a weight that corrects nothing
+RIDGES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # of the corrections, of which the best is taken
 
 
 def fit(measured: Measured, start: Constants, steps: int) -> Constants:
@@ -187,7 +189,22 @@ def write(model: Constants, chip: str) -> None:
         SystemExit: there is no such chip in the file.
     """
     path = Path(times_data.__file__)
-    lines = [f'    "{f.name}": {_rounded(getattr(model, f.name))},\n' for f in fields(model)]
+    lines = [
+        f'    "{f.name}": {_rounded(getattr(model, f.name), 4)},\n'
+        for f in fields(model)
+        if f.name != "corrections"
+    ]
+    lines.append('    "corrections": {\n')
+    for name, weights in model.corrections.items():
+        if max(map(abs, weights)) > NOTHING:
+            words = f'"{name}": {_rounded(weights, 3)},'
+            lines += (
+                f"        {line}\n"
+                for line in textwrap.wrap(
+                    words, 92, subsequent_indent="    ", break_on_hyphens=False
+                )
+            )
+    lines.append("    },\n")
     text, count = re.subn(
         rf"^({chip}: .* = \{{\n)(?:    .*\n)*",
         lambda match: match[1] + "".join(lines),
@@ -199,13 +216,11 @@ def write(model: Constants, chip: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def _rounded(value: Any) -> Any:
-    """Four digits: more are noise."""
+def _rounded(value: Any, digits: int) -> Any:
+    """So many digits: more are noise."""
     if isinstance(value, tuple):
-        return tuple(map(_rounded, value))
-    if isinstance(value, dict):
-        return {name: _rounded(x) for name, x in value.items()}
-    return float(f"{value:.4g}")
+        return tuple(_rounded(x, digits) for x in value)
+    return 0.0 if abs(value) < NOTHING else float(f"{value:.{digits}g}")
 
 
 def main() -> None:

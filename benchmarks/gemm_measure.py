@@ -5,8 +5,10 @@ a file of one line for each shape. Needs a Hopper GPU and PyTorch.
 
 It goes on where the file ends, writes each line as soon as it has it, and stops by itself. Of each
 shape it measures the first configurations by the model, and some others; bursts of all of them, and
-the steady state of the fastest. Blocks and pauses are shorter than those of `tilepipe bench`;
-`--check N` measures N shapes in its way, too, and prints how far apart the two are.
+the steady state of the fastest. Several processes prepare shapes, and take turns at the GPU, so
+that it never waits for a kernel to be compiled or read. Blocks and pauses are shorter than those of
+`tilepipe bench`; `--check N` measures N shapes in its way, too, and prints how far apart the two
+are.
 
 A line: {"shape": [m, n, k], "kind": ..., "card": ..., "cublas": [burst, steady], "times":
 [[config, burst, steady or null], ...]}, in microseconds, and configs as `gemm_configs` writes them.
@@ -16,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import collections
-import gc
 import json
 import multiprocessing
 import random
@@ -24,7 +25,7 @@ import statistics
 import time
 import zlib
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -33,58 +34,15 @@ import torch
 import tilepipe as tp
 from gemm_configs import config, text, worth_a_try
 from gemm_shapes import Shape, shapes
-from tilepipe.bench import timing
-from tilepipe.bench.operands import ALIGNMENT, in_turn
+from gemm_worker import SEED, Seconds, Worker, bound
 from tilepipe.cuda.runtime import driver
 from tilepipe.errors import TilepipeError
-from tilepipe.kernels.gemm import sm90 as gemm
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.heuristics import Problem, ranked as ranked_by_model
-from tilepipe.ops.torch.tensors import TensorView
 
-INPUTS, RESULTS = 2 * 10**9, 10**9  # bytes of memory that operands and results are cut from
-MOST_SETS, MOST_LAUNCHES = 256, 400
-BLOCK_US, IDLE_S, REPEATS = 1000.0, 3e-3, 2
-# Where the tensor cores do this much, the power limit lowers the clock, which takes a while.
-HOT_TFLOPS, HOT, COOL = 300.0, (0.015, 0.03), (0.003, 0.012)  # seconds to settle, and timed
-FINALISTS = 2
-WRONG = 3.5e-3  # relative error that no bfloat16 product with float32 sums has
-SEED = 1
-WELL_KNOWN, MORE = ("standard", "named"), (6, 4)  # kinds of shapes that are searched more widely
-
-spent: dict[str, float] = collections.defaultdict(float)  # seconds, by what was done
-
-
-class Memory:
-    """Memory of a GPU that holds normal values, and as much for results."""
-
-    def __init__(self) -> None:
-        self.inputs = torch.empty(INPUTS // 2, device="cuda", dtype=torch.bfloat16)
-        for part in self.inputs.split(1 << 27):
-            part.normal_()
-        self.results = torch.empty(RESULTS // 2, device="cuda", dtype=torch.bfloat16)
-
-    def operands(self, shape: Shape) -> tuple[list[Any], list[Any], list[Any]]:
-        """Matrices A, B and C, in sets through which a block of launches rotates."""
-        m, n, k = shape
-        sizes = [-(-x * 2 // ALIGNMENT) * ALIGNMENT // 2 for x in (m * k, n * k, m * n)]
-        sets = min(
-            timing.sets_for(2 * sum(sizes)),
-            self.inputs.numel() // (sizes[0] + sizes[1]),
-            self.results.numel() // sizes[2],
-            MOST_SETS,
-        )
-        step = sizes[0] + sizes[1]
-        a = [self.inputs[i * step :][: m * k].view(m, k) for i in range(sets)]
-        b = [self.inputs[i * step + sizes[0] :][: n * k].view(n, k) for i in range(sets)]
-        c = [self.results[i * sizes[2] :][: m * n].view(m, n) for i in range(sets)]
-        return a, b, c
-
-
-def bound(views: Sequence[Any], cfg: GemmConfig, chip: tp.Chip) -> tp.Program:
-    """The GEMM for tensors."""
-    a, b, c = map(TensorView, views)
-    return gemm.bind(a, b, c, cfg, chip=chip)
+WELL_KNOWN = "standard", "named"
+# Where the model knows least: more is measured, which takes little time.
+FEW_ROWS, MORE = 256, (8, 6)
 
 
 def compile_one(cfg: GemmConfig, chip: tp.Chip) -> str | None:
@@ -100,93 +58,9 @@ def compile_one(cfg: GemmConfig, chip: tp.Chip) -> str | None:
 def chosen(shape: Shape, chip: tp.Chip, first: int, others: int) -> list[GemmConfig]:
     """What is measured of a shape; the same in every run."""
     rng = random.Random(zlib.crc32(repr(shape).encode()) + SEED)
+    if min(shape[:2]) <= FEW_ROWS:
+        first, others = max(first, MORE[0]), max(others, MORE[1])
     return worth_a_try(Problem(*shape), chip, first, others, rng)
-
-
-def measure(
-    shape: Shape, configs: Sequence[GemmConfig], memory: Memory, chip: tp.Chip, long: bool
-) -> dict[str, Any]:
-    """The line of a shape.
-
-    Raises:
-        SystemExit: a result is wrong.
-    """
-    began = time.perf_counter()
-    m, n, k = shape
-    a, b, c = memory.operands(shape)
-    sets = len(a)
-    bts = [x.t() for x in b]
-    launches: dict[str, timing.Launch] = {"cublas": lambda i: torch.mm(a[i], bts[i], out=c[i])}
-    for cfg in configs:
-        try:
-            launcher = bound((a[0], b[0], c[0]), cfg, chip).launcher()
-        except TilepipeError as error:
-            print(f"{shape}, {text(cfg)}: {str(error).splitlines()[0]}")
-            continue
-        launches[text(cfg)] = in_turn(launcher, {"a": a, "b": b, "c": c})
-    launches["cublas"](0)
-    want = c[0].clone()
-    errors = []
-    for name in list(launches)[1:]:
-        c[0].fill_(torch.nan)
-        launches[name](0)
-        errors.append(torch.linalg.vector_norm((c[0] - want).float()))
-    found = (torch.stack(errors) / torch.linalg.vector_norm(want.float())).tolist()
-    for name, off in zip(list(launches)[1:], found, strict=True):
-        if not off < WRONG:
-            raise SystemExit(f"{shape}, {name}: relative error {off:.2g} beside cuBLAS")
-    del want
-    spent["binding and verifying"] += time.perf_counter() - began
-    began = time.perf_counter()
-    expected = dict(ranked_by_model(Problem(*shape), chip))
-    least = min(expected.values())
-    known = {text(cfg): expected.get(cfg, least) for cfg in configs}
-    guesses = {name: known.get(name, least) for name in launches}
-    blocks = {
-        name: timing.Block(
-            launch, min(max(2, round(BLOCK_US / guesses[name])), MOST_LAUNCHES), sets
-        )
-        for name, launch in launches.items()
-    }
-    for block in blocks.values():
-        block.run()
-    spent["capturing"] += time.perf_counter() - began
-    began = time.perf_counter()
-    burst = {x: s.us for x, s in timing.burst(blocks, REPEATS, SEED, IDLE_S).items()}
-    spent["bursts"] += time.perf_counter() - began
-    began = time.perf_counter()
-    ranked = sorted((x for x in burst if x != "cublas"), key=burst.__getitem__)
-    last = list(dict.fromkeys([*ranked[:FINALISTS], list(launches)[1], "cublas"]))
-    hot = 2 * m * n * k / burst[ranked[0]] * 1e-6 > HOT_TFLOPS
-    settle, timed = HOT if hot else COOL
-    random.Random(SEED).shuffle(last)
-    if hot:
-        timing.steady({"": blocks[last[-1]]}, 1, settle, settle)
-    steady = {
-        x: s.us for x, s in timing.steady({x: blocks[x] for x in last}, 1, settle, timed).items()
-    }
-    spent["steady"] += time.perf_counter() - began
-    line: dict[str, Any] = {
-        "cublas": [_digits(burst["cublas"]), _digits(steady["cublas"])],
-        "times": [
-            [x, _digits(burst[x]), _digits(steady[x]) if x in steady else None] for x in ranked
-        ],
-    }
-    if long:
-        full = {x: timing.block(launches[x], sets) for x in (ranked[0], "cublas")}
-        later = timing.burst(full, 5), timing.steady(full, 1)
-        for what, short, long_ones in zip(("burst", "steady"), (burst, steady), later, strict=True):
-            pairs = ", ".join(
-                f"{x} {short[x]:.2f} µs by {blocks[x].count}, {y.us:.2f} by {full[x].count}"
-                for x, y in long_ones.items()
-            )
-            print(f"{shape} {what}, short and long blocks: {pairs}")
-    return line
-
-
-def _digits(us: float) -> float:
-    """Four digits: more are noise."""
-    return float(f"{us:.4g}")
 
 
 class Compiling:
@@ -196,6 +70,10 @@ class Compiling:
         context = multiprocessing.get_context("fork")  # NVRTC alone runs in the children
         self._pool = ProcessPoolExecutor(processes, context)
         self._results = {cfg: self._pool.submit(compile_one, cfg, chip) for cfg in wanted}
+
+    def ready(self, configs: Iterable[GemmConfig]) -> bool:
+        """True if configurations are there."""
+        return all(self._results[cfg].done() for cfg in configs)
 
     def done(self, configs: Iterable[GemmConfig]) -> list[GemmConfig]:
         """Waits for configurations, and returns those that can be compiled."""
@@ -234,6 +112,67 @@ def unknown(shape: Shape, known: dict[str, float], chip: tp.Chip, most: int) -> 
     return [*found, config(min(known, key=known.__getitem__), chip)]
 
 
+def selected(given: argparse.Namespace, chip: tp.Chip) -> dict[Shape, tuple[str, list[GemmConfig]]]:
+    """The shapes that are left to do, each with its kind and what is measured of it."""
+    known = done(given.file)
+    every = shapes(given.count)
+    new = [
+        (shape, kind, chosen(shape, chip, given.first, given.others))
+        for kind, shape in every
+        if shape not in known
+    ]
+    new.sort(key=lambda x: x[1] not in WELL_KNOWN)
+    again = [
+        (shape, kind, found)
+        for kind, shape in every
+        if shape in known and (found := unknown(shape, known[shape], chip, given.again))
+    ]
+    part, parts = map(int, given.part.split("/"))
+    return {
+        shape: (kind, configs)
+        for shape, kind, configs in [*new[: given.most], *again][part - 1 :: parts]
+    }
+
+
+class Run:
+    """Workers that measure shapes, and the file that their lines are written to."""
+
+    def __init__(self, file: Path, chip: tp.Chip, workers: int) -> None:
+        self.chip, self.file = chip, file
+        context = multiprocessing.get_context("spawn")  # each has a CUDA context of its own
+        self.room = workers + 1  # one more waits, so that no worker does
+        self.workers = ProcessPoolExecutor(
+            workers, context, initializer=Worker.begin, initargs=(context.Lock(), chip)
+        )
+        self.running: dict[Future[tuple[dict[str, Any], Seconds]], tuple[Shape, str]] = {}
+        self.ratios: list[tuple[float, float]] = []
+        self.spent: Seconds = collections.defaultdict(float)
+        self.failed = False
+
+    def begin(self, shape: Shape, kind: str, configs: Sequence[GemmConfig], long: bool) -> None:
+        """Lets a worker measure a shape when it has time."""
+        self.running[self.workers.submit(Worker.line, shape, configs, long)] = shape, kind
+
+    def collect(self) -> None:
+        """Waits a little, and writes the lines that there are."""
+        ended, _ = wait(self.running, 0.02, return_when=FIRST_COMPLETED)
+        for job in ended:
+            shape, kind = self.running.pop(job)
+            try:
+                line, took = job.result()
+            except (TilepipeError, ArithmeticError) as error:
+                print(f"{shape}: {error}", flush=True)
+                self.failed = True
+                continue
+            for what, seconds in took.items():
+                self.spent[what] += seconds
+            head = {"shape": shape, "kind": kind, "card": self.chip.name}
+            with self.file.open("a", encoding="utf-8") as out:
+                out.write(json.dumps(head | line, separators=(",", ":")) + "\n")
+            best = [min(x[i] for x in line["times"] if x[i] is not None) for i in (1, 2)]
+            self.ratios.append((line["cublas"][0] / best[0], line["cublas"][1] / best[1]))
+
+
 def main() -> None:
     """Reads the arguments, compiles, and measures until the time is over."""
     start = time.perf_counter()
@@ -243,71 +182,47 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--count", type=int, default=441, help="of the shapes of all runs")
-    parser.add_argument("--most", type=int, default=441, help="shapes in this run")
-    parser.add_argument("--first", type=int, default=6)
-    parser.add_argument("--others", type=int, default=5)
+    parser.add_argument("--most", type=int, default=441, help="new shapes in this run")
+    parser.add_argument("--part", default="1/1", help="of the shapes left to do: the I-th of N")
+    parser.add_argument("--first", type=int, default=5)
+    parser.add_argument("--others", type=int, default=4)
     parser.add_argument(
-        "--again", type=int, default=0, help="first, of known shapes, so many of the model's firsts"
+        "--again", type=int, default=0, help="of known shapes, so many of the model's firsts"
     )
     parser.add_argument("--check", type=int, default=0)
-    parser.add_argument("--processes", type=int, default=16)
+    parser.add_argument("--processes", type=int, default=11, help="that compile")
+    parser.add_argument("--workers", type=int, default=4, help="that prepare and measure")
     parser.add_argument("--compile", action="store_true", help="only compile; needs no GPU")
     given = parser.parse_args()
     chip = tp.H200 if given.compile else driver.chip(0)
-    known = done(given.file)
-    every = shapes(given.count)
-    configs = {
-        shape: chosen(shape, chip, *(MORE if kind in WELL_KNOWN else (given.first, given.others)))
-        for kind, shape in every
-        if shape not in known
-    }
-    again = {
-        shape: found
-        for _, shape in every
-        if shape in known and (found := unknown(shape, known[shape], chip, given.again))
-    }
-    new = [x for x in every if x[1] in configs]
-    new.sort(key=lambda x: x[0] not in WELL_KNOWN)
-    todo = new[: given.most] + [x for x in every if x[1] in again]
-    configs = {shape: (again | configs)[shape] for _, shape in todo}
-    wanted = list(dict.fromkeys(cfg for found in configs.values() for cfg in found))
-    print(
-        f"{len(todo)} shapes of {given.count}, {len(again)} of them again, {len(wanted)} kernels;"
-        f" {chip.name}",
-        flush=True,
-    )
+    todo = selected(given, chip)
+    wanted = list(dict.fromkeys(cfg for _, configs in todo.values() for cfg in configs))
+    print(f"{len(todo)} shapes of {given.count}, {len(wanted)} kernels; {chip.name}", flush=True)
     compiling = Compiling(wanted, chip, given.processes)
     if given.compile:
         compiling.done(wanted)
         return
-    flops = {shape: shape[0] * shape[1] * shape[2] for _, shape in todo[:60]}
-    checked = sorted(flops, key=flops.__getitem__)[1 : 1 + 8 * given.check : 8]
-    memory = Memory()
-    gc.collect()
-    gc.freeze()
-    ratios: list[tuple[float, float]] = []
-    with given.file.open("a", encoding="utf-8") as out:
-        for kind, shape in todo:
-            if time.perf_counter() - start > given.seconds:
-                break
-            try:
-                began = time.perf_counter()
-                ready = compiling.done(configs[shape])
-                spent["waiting for compilers"] += time.perf_counter() - began
-                line = measure(shape, ready, memory, chip, shape in checked)
-            except TilepipeError as error:
-                print(f"{shape}: {error}", flush=True)
-                continue
-            head = {"shape": shape, "kind": kind, "card": chip.name}
-            out.write(json.dumps(head | line, separators=(",", ":")) + "\n")
-            out.flush()
-            best = [min(x[i] for x in line["times"] if x[i] is not None) for i in (1, 2)]
-            ratios.append((line["cublas"][0] / best[0], line["cublas"][1] / best[1]))
+    by_flops = sorted(list(todo)[:60], key=lambda x: x[0] * x[1] * x[2])
+    checked = by_flops[1 : 1 + 8 * given.check : 8]
+    run = Run(given.file, chip, given.workers)
+    while todo or run.running:
+        if time.perf_counter() - start > given.seconds:
+            todo.clear()
+        ready = [x for x, (_, configs) in todo.items() if compiling.ready(configs)]
+        for shape in ready[: run.room - len(run.running)]:
+            kind, configs = todo.pop(shape)
+            run.begin(shape, kind, compiling.done(configs), shape in checked)
+        run.collect()
     compiling.stop()
-    print(f"{len(ratios)} shapes measured, {time.perf_counter() - start:.1f} s in all;", end=" ")
-    print(", ".join(f"{what} {x:.1f} s" for what, x in spent.items()))
-    for regime, mine in zip(("burst", "steady"), zip(*ratios, strict=True), strict=True):
+    run.workers.shutdown()
+    print(
+        f"{len(run.ratios)} shapes measured, {time.perf_counter() - start:.1f} s in all;", end=" "
+    )
+    print(", ".join(f"{what} {x:.1f} s" for what, x in run.spent.items()))
+    for regime, mine in zip(("burst", "steady"), zip(*run.ratios, strict=True), strict=True):
         print(f"{regime}: cuBLAS / best, geometric mean {statistics.geometric_mean(mine):.4f}")
+    if run.failed:
+        raise SystemExit("some shapes have no line: see above")
 
 
 if __name__ == "__main__":

@@ -48,9 +48,7 @@ class Times:
 
 
 def read(path: Path) -> list[Times]:
-    """The lines of a file of `gemm_measure.py`; of a shape that was measured again, together: what
-    stands in several is averaged.
-    """
+    """The lines of a file of `gemm_measure.py`; of a shape that was measured again, together."""
     lines: dict[Shape, list[dict[str, Any]]] = {}
     for read in path.read_text(encoding="utf-8").splitlines():
         line = json.loads(read)
@@ -58,20 +56,29 @@ def read(path: Path) -> list[Times]:
         lines.setdefault((m, n, k), []).append(line)
     found = []
     for shape, mine in lines.items():
-        times: dict[str, list[list[float | None]]] = {}
-        for line in mine:
-            for word, *us in line["times"]:
-                times.setdefault(word, []).append(us)
-        us = np.array([_averages(x) for x in times.values()]).T
-        cublas = np.array(_averages([line["cublas"] for line in mine]))
-        found.append(Times(shape, mine[0]["kind"], mine[0]["card"], cublas, list(times), us))
+        words, us = _together(
+            [{"cublas": line["cublas"]} | {x[0]: x[1:] for x in line["times"]} for line in mine]
+        )
+        found.append(Times(shape, mine[0]["kind"], mine[0]["card"], us[:, 0], words[1:], us[:, 1:]))
     return found
 
 
-def _averages(lines: Sequence[Sequence[float | None]]) -> list[float]:
-    """Column by column, of what is there."""
-    columns = [[x for x in column if x is not None] for column in zip(*lines, strict=True)]
-    return [_mean(np.array(x)) if x else np.nan for x in columns]
+def _together(runs: Sequence[dict[str, list[float | None]]]) -> tuple[list[str], Floats]:
+    """The times of several runs, regimes × what was measured: averages, of runs that are scaled so
+    that what the first one measured, too, takes as long as it did there. A card's clock differs
+    between runs by more than configurations do.
+    """
+    words = list(dict.fromkeys(word for run in runs for word in run))
+    us = np.full((len(runs), len(REGIMES), len(words)), np.nan)
+    for of_run, run in zip(us, runs, strict=True):
+        for word, times in run.items():
+            of_run[:, words.index(word)] = [np.nan if x is None else x for x in times]
+    logs = np.log(us)
+    logs -= np.nanmean(logs - logs[0], axis=2, keepdims=True)  # cuBLAS is in each
+    known = ~np.isnan(logs)
+    sums = np.where(known, logs, 0.0).sum(axis=0)
+    counts = known.sum(axis=0)
+    return words, np.exp(np.where(counts, sums / np.maximum(counts, 1), np.nan))
 
 
 class Measured:
@@ -85,10 +92,7 @@ class Measured:
         counts = [len(t.words) for t in times]
         self.starts: Ints = np.cumsum([0, *counts[:-1]])
         self.of: Ints = np.repeat(np.arange(len(times)), counts)
-        self.facts = Facts(
-            np.concatenate([f.extents for f in of_shape], axis=1)[:, self.of],
-            *(np.array([f[i] for f in of_shape])[self.of] for i in range(1, len(Facts._fields))),
-        )
+        self.facts = Facts(*(np.array(x)[self.of] for x in zip(*of_shape, strict=True)))
         self.us = np.concatenate([t.us for t in times], axis=1)
         longer = np.log(self.us[1] / self.us[0])
         known = ~np.isnan(longer)

@@ -134,10 +134,10 @@ def by_the_equation(cfg: GemmConfig, problem: Problem, c: Constants) -> tuple[fl
     loaded = a * (1 + c.outside * (1 - rows / math.ceil(rows)))
     loaded += b * (1 + c.outside * (1 - cols / math.ceil(cols)))
     load = loaded * (1 / c.sm_loads + ctas / c.chip_loads + new * c.missed / c.sm_loads)
-    later = 1.0 if size == 1 or cfg.split_k > 1 else c.later[size > 2]
-    wait = (c.latency + c.far * new) * later / (cfg.stages - 1)
-    step = (mma**8 + load**8 + wait**8) ** (1 / 8)
-    step *= {1: 1.0, 2: c.pair}.get(size, c.quad)
+    wait = (c.latency + c.far * new) / (cfg.stages - 1)
+    shared = 0 if cfg.split_k > 1 else min(size, 3) - 1
+    filled = k_bytes * (cfg.bm + cfg.bn) / c.fill[shared]
+    step = (mma**8 + load**8 + wait**8 + filled**8 + c.floor[shared] ** 8) ** (1 / 8)
 
     width = store_width(tp.bfloat16, cfg)
     boxes = cfg.rows / 64 * cfg.bn / cfg.split_k / width
@@ -147,6 +147,7 @@ def by_the_equation(cfg: GemmConfig, problem: Problem, c: Constants) -> tuple[fl
     once = 0.0 if size == 1 else c.join[size > 2]
     if cfg.split_k > 1:
         once = c.split[cfg.split_k.bit_length() - 2]
+        once += c.exchange * cfg.bm * cfg.bn / (128 * 256) * (1 - 1 / cfg.split_k)
     body = waves * (steps * step + store * (1 - hidden) + c.wave) + store * hidden + c.start + once
 
     again = sum(
@@ -200,3 +201,20 @@ def test_what_the_epilogue_needs_leaves_out_large_tiles(extras: bool, source: bo
     assert max(cfg.rows * cfg.bn // 128 for cfg in found) == 128
     tall = max(cfg.bn for cfg in found if cfg.bm == 256)
     assert tall == (96 if source else 128)
+
+
+def test_a_stage_may_take_the_place_of_a_store_slot() -> None:
+    found = heuristics.candidates(Problem(256, 7168, 2048))
+    tile = [
+        cfg for cfg in found if (cfg.bm, cfg.bn, cfg.cluster, cfg.swap) == (128, 112, 2, "none")
+    ]
+    cooperative = {(x.stages, x.store_slots) for x in tile if x.schedule == "cooperative"}
+    assert cooperative == {(6, 2), (7, 1)}
+
+
+@pytest.mark.parametrize("extent", [1, 1 << 18])
+def test_the_smallest_and_the_largest_products_have_times(extent: int) -> None:
+    """Eighth powers of them stay within the range of float32."""
+    us = np.array([time for _, time in heuristics.ranked(Problem(extent, extent, extent))])
+    assert (np.isfinite(us) & (us > 1)).all()
+    assert (us > 1e6).all() or extent == 1

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from tilepipe.kernels.common.tiling import Sm90Tiling
 from tilepipe.kernels.common.tunable import Tunable
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.model import Problem as Problem, predicted_us, smem_bytes
-from tilepipe.kernels.gemm.times import Table
+from tilepipe.kernels.gemm.times import UNIT, Table
 
 SPAN = 128  # bytes of K in a tile: a swizzle span
 # Registers of a thread that an accumulator may take where the epilogue needs more than usual for a
@@ -25,9 +24,9 @@ SPAN = 128  # bytes of K in a tile: a swizzle span
 EXTRAS_ACCUMULATOR, SCALED_ACCUMULATOR = 128, 160
 TALL_SOURCE_ACCUMULATOR = 96  # of 128 rows, beside a source and a bias
 THREE_EXTRAS_ACCUMULATOR, THREE_SOURCE_ACCUMULATOR = 112, 88  # of each of three warpgroups
-# A second store slot, and a ring for the source, are worth less than a fifth stage, and more than
-# a sixth.
-ENOUGH_STAGES, MAX_STAGES = 5, 12
+# A second store slot, and a ring for the source, are worth less than a fifth stage. Whether they
+# are worth a sixth or a seventh depends on the product: both are candidates.
+ENOUGH_STAGES, DEEP_STAGES, MAX_STAGES = 5, 7, 12
 SOURCE_SLOTS = 2  # while one is read, TMA fills the other
 
 C = TypeVar("C", bound=Sm90Tiling)
@@ -67,7 +66,7 @@ def best(problem: Problem, chip: tp.Chip = tp.H200) -> GemmConfig:
         if found:
             return found[0]
     else:
-        configs, table = _known(replace(problem, m=1, n=1, k=1, batch=1), chip)
+        configs, table = _known(_kind(problem), chip)
         if configs:
             return configs[int(table.scores(problem).argmin())]
     raise tp.LimitError(
@@ -110,10 +109,10 @@ def ranked(problem: Problem, chip: tp.Chip = tp.H200) -> list[tuple[GemmConfig, 
         allowed = (cfg for cfg in fitting(problem, chip) if _spares_registers(problem, cfg))
         times = [(cfg, predicted_us(problem, cfg, chip)) for cfg in allowed]
         return sorted(times, key=lambda pair: pair[1])
-    configs, table = _known(replace(problem, m=1, n=1, k=1, batch=1), chip)
+    configs, table = _known(_kind(problem), chip)
     scores = table.scores(problem)
     order = np.argsort(scores, kind="stable")
-    return [(configs[i], float(scores[i] ** (1 / 8))) for i in order]
+    return [(configs[i], UNIT * float(scores[i]) ** (1 / 8)) for i in order]
 
 
 def _is_fitted(problem: Problem) -> bool:
@@ -123,13 +122,21 @@ def _is_fitted(problem: Problem) -> bool:
     return problem.dtype.bits == 16 and problem.scales == "none"
 
 
+Kind: TypeAlias = tuple[tp.DType, tp.DType, str, str, str, bool, bool]
+
+
+def _kind(problem: Problem) -> Kind:
+    """All of a problem but its extents."""
+    p = problem
+    return p.dtype, p.out_dtype, p.a_order, p.b_order, p.scales, p.extras, p.source
+
+
 @functools.lru_cache(maxsize=256)
-def _known(kind: Problem, chip: tp.Chip) -> tuple[tuple[GemmConfig, ...], Table]:
-    """The configurations for all products that are like one but for their extents, and what the
-    model knows of them.
-    """
-    found = tuple(cfg for cfg in fitting(kind, chip) if _spares_registers(kind, cfg))
-    return found, Table.of(found, kind, chip)
+def _known(kind: Kind, chip: tp.Chip) -> tuple[tuple[GemmConfig, ...], Table]:
+    """The configurations for all products of a kind on a chip, and what the model knows of them."""
+    problem = Problem(1, 1, 1, 1, *kind)
+    found = tuple(cfg for cfg in fitting(problem, chip) if _spares_registers(problem, cfg))
+    return found, Table.of(found, problem, chip)
 
 
 def fitting(problem: Problem, chip: tp.Chip = tp.H200) -> Iterator[GemmConfig]:
@@ -142,7 +149,8 @@ def fitting(problem: Problem, chip: tp.Chip = tp.H200) -> Iterator[GemmConfig]:
 def _is_older(cfg: GemmConfig) -> bool:
     """True if the older model was fitted to such tiles."""
     splits = cfg.split_k == 1 or (cfg.split_k < 8 and cfg.bm * cfg.bn <= 128 * 128)
-    return cfg.bn % 16 == 0 and (cfg.consumers < 3 or cfg.bn <= 192) and splits
+    slots = cfg.store_slots > 1 or cfg.stages <= ENOUGH_STAGES
+    return cfg.bn % 16 == 0 and (cfg.consumers < 3 or cfg.bn <= 192) and splits and slots
 
 
 def _takes_orders(problem: Problem, cfg: GemmConfig) -> bool:
@@ -171,8 +179,12 @@ def _spares_registers(problem: Problem, cfg: GemmConfig) -> bool:
 @functools.cache
 def _fitting(dtype: tp.DType, chip: tp.Chip, source: bool) -> list[GemmConfig]:
     """Every configuration that the chip has room for."""
-    found = (fitted(cfg, dtype, chip, source) for cfg in _all(SPAN // dtype.nbytes))
-    return [cfg for cfg in found if cfg is not None]
+    found: list[GemmConfig] = []
+    for each in _all(SPAN // dtype.nbytes):
+        cfg = fitted(each, dtype, chip, source)
+        if cfg is not None:
+            found += [cfg, *deeper(cfg, dtype, chip)]
+    return found
 
 
 def fitted(cfg: C, dtype: tp.DType, chip: tp.Chip, source: bool = False) -> C | None:
@@ -188,6 +200,16 @@ def fitted(cfg: C, dtype: tp.DType, chip: tp.Chip, source: bool = False) -> C | 
     best = max(slots, key=lambda x: min(stages_for(x, dtype, chip), ENOUGH_STAGES))
     stages = stages_for(best, dtype, chip)
     return best.changed(stages=min(stages, MAX_STAGES)) if stages >= 3 else None
+
+
+def deeper(cfg: C, dtype: tp.DType, chip: tp.Chip) -> list[C]:
+    """The configuration with a sixth or seventh stage in the place of a store slot, if that gives
+    it one.
+    """
+    fewer = cfg.changed(store_slots=1)
+    stages = stages_for(fewer, dtype, chip)
+    deep = cfg.store_slots > 1 and cfg.stages < stages <= DEEP_STAGES
+    return [fewer.changed(stages=stages)] if deep else []
 
 
 def stages_for(cfg: Sm90Tiling, dtype: tp.DType, chip: tp.Chip) -> int:

@@ -21,7 +21,8 @@ from tilepipe.kernels.common.tiling import BLOCK_ROWS, Sm90Tiling, slices_of_slo
 from tilepipe.kernels.gemm.model import L2_BYTES, MMA_K_BYTES, Problem, off_line
 from tilepipe.kernels.gemm.times_constants import H200, Constants
 
-PRODUCT_TRAITS = 6
+PRODUCT_TRAITS = 12
+UNIT = 1e4  # µs, of times whose eighth powers float32 shall hold
 NARROW = 256  # rows or columns of C that one row of tiles has
 
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -49,7 +50,7 @@ class Facts(NamedTuple):
     """What the model needs to know of a product: numbers, or, of several products, arrays.
 
     Attributes:
-        extents: rows and columns of C, one above the other.
+        rows, cols: of C.
         k: elements that are multiplied for each element of C.
         batch: how many such products the launch computes.
         loads_off: how far rows of A and B start from lines of 128 bytes: `model.off_line`.
@@ -61,7 +62,8 @@ class Facts(NamedTuple):
         traits: what the corrections depend on, an element for each trait of the product.
     """
 
-    extents: Floats
+    rows: Any
+    cols: Any
     k: Any
     batch: Any
     loads_off: Any
@@ -69,29 +71,23 @@ class Facts(NamedTuple):
     inputs: Any
     results: Any
     again: Any
-    traits: Floats
+    traits: Any
 
     @classmethod
     def of(cls, problem: Problem) -> Facts:
         """Those of one product."""
-        m, n, k, batch = problem.m, problem.n, problem.k, problem.batch
+        rows, cols, k, batch = problem.m, problem.n, problem.k, problem.batch
         nbytes, out = problem.dtype.nbytes, problem.out_dtype.nbytes
-        left, right, results = (x * batch for x in (m * k * nbytes, n * k * nbytes, m * n * out))
-        again = left * min(1.0, left / L2_BYTES) if n > NARROW else 0.0
-        if m > NARROW:
+        left, right = rows * k * nbytes * batch, cols * k * nbytes * batch
+        again = left * min(1.0, left / L2_BYTES) if cols > NARROW else 0.0
+        if rows > NARROW:
             again += right * min(1.0, right / L2_BYTES)
-        loads_off, stores_off = off_line(k * nbytes), off_line(n * out) < 2
-        return cls(
-            np.array([[m], [n]], dtype=np.float64),
-            k,
-            batch,
-            loads_off,
-            stores_off,
-            left + right,
-            results,
-            again,
-            np.array([1.0, *map(_scaled, (m, n, k)), loads_off < 3, stores_off]),
-        )
+        loads_off, stores_off = off_line(k * nbytes), off_line(cols * out) < 2
+        results = rows * cols * out * batch
+        m, n, deep = _scaled(rows), _scaled(cols), _scaled(k)
+        squares = m * m, n * n, deep * deep, m * n, m * deep, n * deep
+        found = 1.0, m, n, deep, float(loads_off < 3), float(stores_off), *squares
+        return cls(rows, cols, k, batch, loads_off, stores_off, left + right, results, again, found)
 
 
 def _scaled(extent: int) -> float:
@@ -155,88 +151,120 @@ class Settings:
         )
         in_slot = column(slices_of_slot(out_dtype, cfg) for cfg in configs)
         self.slices = np.ceil(self.boxes / in_slot)
-        self.splits = np.array([cfg.split_k.bit_length() - 1 for cfg in configs], dtype=int)
+        self.splits = np.log2(column(cfg.split_k for cfg in configs))
         self.traits = [traits(cfg) for cfg in configs]
 
 
 class Table:
     """What the model knows of configurations before it knows the product."""
 
-    def __init__(self, settings: Settings, model: Constants, extras: bool = False) -> None:
-        self.settings, self.model = settings, model
+    def __init__(
+        self,
+        settings: Settings,
+        model: Constants,
+        extras: bool = False,
+        dtype: type[np.floating[Any]] = np.float64,
+    ) -> None:
+        def kept(values: npt.ArrayLike) -> npt.NDArray[Any]:
+            return np.ascontiguousarray(values, dtype=dtype)
+
+        self.model, self.sms, self.dtype = model, settings.sms, dtype
         x = settings
-        slower = np.array([1.0, 1.0, model.pair])[np.minimum(x.size, 2).astype(int)]
-        slower[x.size > 2] = model.quad
+        shared = np.where(x.splits > 0, 1, np.minimum(x.size, 3)).astype(int) - 1
         mma = x.mma / model.tensor_mhz * np.where(x.pingpong, model.pingpong, 1.0)
-        self.mma = _eighth(mma * slower)
+        fill, floor = np.array(model.fill)[shared], np.array(model.floor)[shared]
+        self.step = kept(mma**8 + (x.filled / fill) ** 8 + floor**8)
         known = {name: np.array(weights) for name, weights in model.corrections.items()}
-        self.corrections = np.zeros((len(x.traits), PRODUCT_TRAITS))
-        for row, each in zip(self.corrections, x.traits, strict=True) if known else ():
+        corrections = np.zeros((len(x.traits), PRODUCT_TRAITS))
+        for row, each in zip(corrections, x.traits, strict=True) if known else ():
             row += sum(value * known[name] for name, value in each.items() if name in known)
-        self.corrections[:, 0] += 1.0
-        self.parts, self.outside = x.parts * slower, x.parts * slower * model.outside
-        self.skews = np.array([*model.skew, 1.0])
-        later = np.where(x.size == 1, 1.0, np.where(x.size == 2, *model.later))
-        self.in_flight = np.where(x.splits > 0, 1.0, later) * slower / (x.stages - 1)
-        self.chip_share = x.size / model.chip_loads
-        self.loads = x.size * x.parts.sum(axis=0)
+        corrections[:, 0] += 1.0
+        self.corrections = kept(corrections / UNIT)
+        self.extents, self.k, self.resident = kept(x.extents), kept(x.k), kept(x.resident)
+        self.outside = kept(x.parts * model.outside)
+        self.parts = kept(x.parts.sum(axis=0) * (1 + model.outside))
+        self.skews = tuple(kept([*model.skew, 1.0]))
+        self.wait, self.far = (kept(y / (x.stages - 1)) for y in (model.latency, model.far))
+        self.chip_share = kept(x.size / model.chip_loads)
+        self.new = kept(1 / (x.size * x.parts.sum(axis=0)))
         store = model.store * x.area / (128 * 256) + model.slice * x.slices + model.box * x.boxes
         store *= model.extras if extras else 1.0
         last = store * np.where(x.pingpong, model.hidden, 0.0)
-        once = model.start + np.array([0.0, *model.split])[x.splits]
-        once += np.where(x.size == 1, 0.0, np.where(x.size == 2, *model.join)) * (x.splits == 0)
-        more = model.skewed_store
-        self.stores = (
-            (store - last + model.wave, (store - last) * more + model.wave),
-            (last + once, last * more + once),
-        )
-        self.step_power = x.size * (
-            x.mma / model.mma_power
-            + x.filled / model.fill_power
-            + x.parts.sum(axis=0) / model.load_power
+        once = model.start + np.interp(x.splits, range(4), (0.0, *model.split))
+        once += np.array([0.0, *model.join])[shared]
+        once += model.exchange * x.area / (128 * 256) * (1 - 0.5**x.splits)
+        skewed = 1.0, model.skewed_store
+        self.each_store = tuple(kept((store - last) * skew + model.wave) for skew in skewed)
+        self.once = tuple(kept(last * skew + once) for skew in skewed)
+        self.step_power = kept(
+            x.size
+            * (
+                x.mma / model.mma_power
+                + x.filled / model.fill_power
+                + x.parts.sum(axis=0) / model.load_power
+            )
         )
 
     @classmethod
     def of(cls, configs: Sequence[Sm90Tiling], problem: Problem, chip: tp.Chip) -> Table:
         """That of configurations for products that are like one but for their extents."""
         settings = Settings(configs, problem.dtype, problem.out_dtype, chip)
-        return cls(settings, H200, problem.extras or problem.scales != "none")
+        return cls(settings, H200, problem.extras or problem.scales != "none", np.float32)
 
     def powers(self, facts: Facts) -> tuple[Floats, Floats]:
-        """The fourth powers of what a launch takes by the model, microseconds, and of what the
-        power limit allows.
+        """The fourth powers of what a launch takes by the model, and of what the power limit
+        allows, in units of `UNIT`.
 
         Limits that act at once are joined by a norm: the largest wins, and near a tie both count.
         Its powers are squares and square roots, which NumPy is fast at; what is raised to a power
         stands in one array, since an operation costs as much as hundreds of elements.
         """
-        x, model = self.settings, self.model
-        ratios = facts.extents / x.extents
+        model = self.model
+        ratios = np.empty_like(self.extents)
+        np.divide(facts.rows, self.extents[0], out=ratios[0])
+        np.divide(facts.cols, self.extents[1], out=ratios[1])
         counts = np.ceil(ratios)
-        tiles = counts[0] * counts[1] * facts.batch
-        waves = np.ceil(tiles / x.resident)
-        busy = tiles * self.chip_share / waves  # CTAs, by what all may load in a microsecond
-        steps = np.ceil(facts.k / x.k)
+        tiles = counts[0] * counts[1]
+        tiles *= facts.batch
+        waves = np.ceil(tiles / self.resident)
+        busy = tiles * self.chip_share  # CTAs, by what all may load in a microsecond
+        busy /= waves
+        steps = np.ceil(facts.k / self.k)
         all_steps = tiles * steps
-        missed = facts.inputs / (all_steps * self.loads)
-        # a part of the last tiles, shared out among all
-        outside = (counts - ratios) / counts
-        loaded = self.parts + self.outside * outside
-        limits = np.empty((2, *tiles.shape))
-        rates = missed * (model.missed / model.sm_loads) + busy + 1 / model.sm_loads
-        limits[0] = (loaded[0] + loaded[1]) * rates * self.skews[facts.loads_off]
-        limits[1] = (missed * model.far + model.latency) * self.in_flight
-        limits = _eighth(limits)
-        step = np.sqrt(np.sqrt(np.sqrt(limits[0] + limits[1] + self.mma)))
-        each_store, last = (_either(facts.stores_off, pair) for pair in self.stores)
+        missed = self.new * facts.inputs
+        missed /= all_steps
+        ratios /= counts  # the part of the rows and columns of tiles that is inside
+        ratios *= self.outside
+        limits = np.empty_like(ratios)
+        load = np.subtract(self.parts, ratios[0], out=limits[0])
+        load -= ratios[1]
+        rates = missed * (model.missed / model.sm_loads)
+        rates += busy
+        rates += 1 / model.sm_loads
+        load *= rates
+        load *= _either(facts.loads_off, self.skews)
+        wait = np.multiply(missed, self.far, out=limits[1])
+        wait += self.wait
+        limits *= limits
+        limits *= limits
+        limits *= limits
+        step = limits[0] + limits[1]
+        step += self.step
+        for _ in range(3):
+            np.sqrt(step, out=step)
         whole = (facts.inputs + facts.results * model.written) / model.dram
         whole = whole + facts.again / model.again
-        times = np.empty((3, *tiles.shape))
-        times[0] = waves * (steps * step + each_store) + last
-        times[1] = whole * (1 + model.idle) - busy * (
-            whole * (model.idle * model.chip_loads / x.sms)
+        times = np.empty((3, *tiles.shape), dtype=self.dtype)
+        body = np.multiply(steps, step, out=times[0])
+        body += _either(facts.stores_off, self.each_store)
+        body *= waves
+        body += _either(facts.stores_off, self.once)
+        memory = np.multiply(
+            busy, whole * (-model.idle * model.chip_loads / self.sms), out=times[1]
         )
-        times[2] = all_steps * self.step_power + (facts.inputs + facts.results) / model.dram_power
+        memory += whole * (1 + model.idle)
+        power = np.multiply(all_steps, self.step_power, out=times[2])
+        power += (facts.inputs + facts.results) / model.dram_power
         times *= self._factors(facts)
         times *= times
         times *= times
@@ -244,31 +272,28 @@ class Table:
 
     def _factors(self, facts: Facts) -> Floats:
         """The corrections."""
-        if facts.traits.ndim == 1:
-            found: Floats = self.corrections.dot(facts.traits)
+        traits = np.array(facts.traits, dtype=self.dtype)
+        if traits.ndim == 1:
+            found: Floats = self.corrections.dot(traits)
         else:  # of each configuration its product
-            found = (self.corrections * facts.traits).sum(axis=1)
+            found = (self.corrections * traits).sum(axis=1)
         return found
 
     def scores(self, problem: Problem) -> Floats:
-        """What orders configurations: a power of the geometric mean of the times without and with
-        the power limit.
+        """What orders configurations: the eighth power of the geometric mean of the times without
+        and with the power limit, in units of `UNIT`.
         """
         time, power = self.powers(Facts.of(problem))
-        return time * (time + power)
+        power += time
+        power *= time
+        return power
 
     def times(self, facts: Facts) -> tuple[Floats, Floats]:
         """Microseconds after a pause, and in steady state."""
         time, power = self.powers(facts)
-        return time**0.25, (time + power) ** 0.25
+        return time**0.25 * UNIT, (time + power) ** 0.25 * UNIT
 
 
-def _eighth(x: Floats) -> Floats:
-    x = x * x
-    x *= x
-    x *= x
-    return x
-
-
-def _either(second: Any, pair: tuple[Floats, Floats]) -> Floats:
-    return pair[second] if isinstance(second, bool) else np.where(second, pair[1], pair[0])
+def _either(which: Any, choices: Sequence[Any]) -> Any:
+    """One of several, by its place, or, of several products, each its own."""
+    return choices[which] if isinstance(which, int) else np.choose(which, choices)

@@ -8,14 +8,16 @@ A cluster works on a tile of C at a time, in steps along K. Of a product and a c
     steps  = ⌈K / (bk · split_k)⌉
     new    = bytes of A and B / bytes that all CTAs load    (the part that is not in L2 yet)
 
-A step takes as long as the slowest of three things. Each is `pair` times as long in clusters of 2
-CTAs, and `quad` times in larger ones:
+A step takes as long as the slowest of five things, of which `fill` and `floor` have a constant
+for CTAs that share no loads (with split_k, too), for clusters of 2 CTAs, and for larger ones:
 
     mma    = cycles of the wgmmas / tensor_mhz · pingpong
     load   = bytes that a CTA loads · (1 + outside · part of its rows outside of the operand)
              · (1 / sm_loads + CTAs / chip_loads + new · missed / sm_loads) · skew
-    wait   = (latency + far · new) · later / (stages - 1)
-    step   = (mma⁸ + load⁸ + wait⁸)^⅛
+    wait   = (latency + far · new) / (stages - 1)
+    filled = bytes that are written to the shared memory of a CTA / fill
+    floor
+    step   = (mma⁸ + load⁸ + wait⁸ + filled⁸ + floor⁸)^⅛
 
 The epilogue of a tile:
 
@@ -27,7 +29,7 @@ with other schedules, hidden is 0 here. A launch, its traffic with memory, and w
 allows:
 
     body   = waves · (steps · step + store · (1 - hidden) + wave) + store · hidden
-             + start + join or split
+             + start + join or split + exchange · elements / (128 · 256) · (1 - 1 / split_k)
     memory = ((bytes of A and B + written · bytes of C) / dram + bytes read again / again)
              · (1 + idle · (1 - CTAs / SMs))
     power  = tiles · steps · CTAs of a cluster
@@ -60,8 +62,8 @@ class Constants:
         wave: µs that each wave takes besides its steps and its epilogue.
         tensor_mhz: cycles of the tensor cores in a microsecond.
         pingpong: factor of the wgmmas' time with schedule "pingpong"; with others it is 1.
-        pair: factor of a step in clusters of 2 CTAs.
-        quad: factor of a step in clusters of 4 or 8 CTAs.
+        fill: bytes that are written to the shared memory of one SM, by all that load for it.
+        floor: µs that no step is faster than: its barriers, and those of the CTAs that share loads.
         sm_loads: bytes that one SM can load into its shared memory.
         chip_loads: bytes that all SMs together can load into their shared memory.
         missed: how many times a byte's time at `sm_loads` is added for a byte that is not in L2.
@@ -71,8 +73,6 @@ class Constants:
             128 bytes; where they start on one, it is 1.
         latency: µs from the request of a load to its arrival, out of L2.
         far: µs added to the latency if L2 does not hold any of it.
-        later: factors of the wait in clusters of 2 CTAs, and of 4 or 8, whose CTAs wait for each
-            other's loads; without clusters and with split_k it is 1.
         dram: bytes that memory delivers or takes.
         written: bytes of A or B that take as long as one byte of C.
         again: bytes that are loaded a second time because L2 no longer holds them (`Facts.again`).
@@ -88,6 +88,7 @@ class Constants:
         extras: factor of the epilogue with scales, a bias, a source or an activation; without, 1.
         join: µs that a launch takes longer in clusters of 2 CTAs, and of 4 or 8, without split_k.
         split: µs that a launch takes longer because 2, 4 or 8 CTAs exchange their sums.
+        exchange: µs for all sums of 128 × 256 elements, of which each CTA sends all but its own.
         mma_power: cycles of the tensor cores that the power limit allows, if nothing else took
             power; of all SMs together, as the three that follow.
         fill_power: the same, of bytes that are written to shared memory.
@@ -101,8 +102,8 @@ class Constants:
     wave: float
     tensor_mhz: float
     pingpong: float
-    pair: float
-    quad: float
+    fill: tuple[float, float, float]
+    floor: tuple[float, float, float]
     sm_loads: float
     chip_loads: float
     missed: float
@@ -110,7 +111,6 @@ class Constants:
     skew: tuple[float, float, float]
     latency: float
     far: float
-    later: tuple[float, float]
     dram: float
     written: float
     again: float
@@ -123,6 +123,7 @@ class Constants:
     extras: float
     join: tuple[float, float]
     split: tuple[float, float, float]
+    exchange: float
     mma_power: float
     fill_power: float
     load_power: float
