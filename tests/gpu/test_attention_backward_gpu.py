@@ -11,6 +11,7 @@ import pytest
 
 import tilepipe as tp
 from tilepipe.kernels.attention_backward import reference, sm90_bind as kernel
+from tilepipe.kernels.attention_backward.config import WALKS, BackwardConfig
 from tilepipe.kernels.attention_backward.validation import check_backward
 from tilepipe.ops.torch.tensors import TensorView
 
@@ -65,10 +66,16 @@ def test_gradients_are_those_of_float64(shape: Any, dtype: Any, causal: bool) ->
     assert all(x.ok for x in found), found
 
 
+@pytest.mark.parametrize("walk", [None, *WALKS])
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("d", [64, 128])
-def test_turns_give_the_same_bits_under_random_delays(d: int, causal: bool) -> None:
-    """100 launches, each with random delays wherever it waits: no bit of a gradient changes."""
+def test_turns_give_the_same_bits_under_random_delays(
+    d: int, causal: bool, walk: str | None
+) -> None:
+    """100 launches, each with random delays wherever it waits: no bit of a gradient changes. With
+    the walk that is chosen, and with each in two bands of heads.
+    """
+    cfg = None if walk is None else BackwardConfig(1, walk)
     q, k, v, dout = operands((1, 1000, 1900, 4, 2, d, d))
     out, lse = tp.ops.attention(q, k, v, causal=causal, return_lse=True)
     views = [TensorView(x) for x in (q, k, v, out, dout, lse)]
@@ -89,7 +96,8 @@ def test_turns_give_the_same_bits_under_random_delays(d: int, causal: bool) -> N
     results = [torch.empty_like(x) for x in (q, k, v)]
     dq, dk, dv = map(TensorView, results)
     prepare = kernel.bind_prepare(views[3], views[4], views[5], space)
-    program = kernel.bind(views[0], views[1], views[2], views[4], dk, dv, space, causal=causal)
+    given = views[0], views[1], views[2], views[4], dk, dv
+    program = kernel.bind(*given, space, cfg, causal=causal)
     finish = kernel.bind_finish(space.sums, space.delta, dq, found.scale)
     first: list[bytes] = []
     for seed in range(100):

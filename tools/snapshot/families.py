@@ -384,7 +384,9 @@ _ATTENTION_SM100: dict[str, Settings] = {
 
 _ATTENTION_BACKWARD: dict[str, Settings] = {
     "default": {},
-    "d 64 causal in turns": {"d": 64, "causal": True, "deterministic": True},
+    "d 64 causal in turns": {"d": 64, "causal": True, "deterministic": True, "walk": "queries"},
+    "causal in turns, bands alternate": {"causal": True, "deterministic": True}
+    | {"kv_heads": 2, "walk": "alternate"},
 }
 
 
@@ -461,7 +463,11 @@ COMPILED: dict[str, tuple[str, ...]] = {
     "stream_k.sm90": ("default",),
     "quantised.sm90": ("default", "8 bits"),
     "attention.sm90": ("default", "d 64 causal free tile persistent"),
-    "attention_backward.sm90": ("default", "d 64 causal in turns"),
+    "attention_backward.sm90": (
+        "default",
+        "d 64 causal in turns",
+        "causal in turns, bands alternate",
+    ),
     "attention.sm100": ("default", "d 64 causal"),
     "attention_decode.sm90": ("default", "two CTAs of an SM", "pages of 16", "three tokens"),
 }
@@ -532,7 +538,9 @@ RUN: dict[str, dict[str, Settings]] = {
     "attention_backward.sm90": {
         "default": {"s_q": 200, "s_kv": 300},
         "causal in turns": {"s_q": 200, "s_kv": 300, "d": 64, "causal": True}
-        | {"deterministic": True},
+        | {"deterministic": True, "walk": "queries"},
+        "bands alternate": {"s_q": 200, "s_kv": 300, "d": 64, "causal": True}
+        | {"deterministic": True, "kv_heads": 2, "walk": "alternate"},
     },
     "attention.sm100": {
         "default": {"s_q": 200, "s_kv": 300},

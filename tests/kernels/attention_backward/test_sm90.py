@@ -15,7 +15,7 @@ import tilepipe as tp
 from tests.support.cuda.banks import stores, wavefronts
 from tilepipe.kernels.attention.reference import attention
 from tilepipe.kernels.attention_backward import reference, sm90_bind as kernel
-from tilepipe.kernels.attention_backward.config import QUERIES, BackwardConfig
+from tilepipe.kernels.attention_backward.config import QUERIES, WALKS, BackwardConfig
 from tilepipe.kernels.attention_backward.heuristics import TOGETHER, choose_sm90
 from tilepipe.kernels.attention_backward.validation import check_backward
 
@@ -91,9 +91,12 @@ def test_gradients_are_those_of_float64(shape: Shape, causal: bool) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("walk", WALKS)
 @pytest.mark.parametrize("group", [1, 2, 3])
-def test_bands_of_heads(group: int) -> None:
-    problem = Problem((2, 64, 256, 3, 3, 64), True, tp.float16, cfg=BackwardConfig(group=group))
+def test_bands_of_heads(group: int, walk: str) -> None:
+    """Of 6 heads of keys in 6, 3 and 2 bands, each shared by 2 of queries."""
+    cfg = BackwardConfig(group, walk)
+    problem = Problem((2, 200, 300, 6, 3, 64), True, tp.float16, cfg=cfg, deterministic=True)
     problem.run()
     problem.verify()
 
@@ -109,11 +112,14 @@ def test_a_mask_that_begins_at_the_first_key_leaves_keys_that_no_query_sees() ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("walk", WALKS)
 @pytest.mark.parametrize("d", [64, 128])
-def test_turns_fix_the_order_of_sums(d: int, causal: bool) -> None:
+def test_turns_fix_the_order_of_sums(d: int, walk: str, causal: bool) -> None:
+    """Of two heads of keys in two bands, one of which is walked upwards where bands alternate."""
     sums = []
     for seed in range(3):
-        problem = Problem((1, 150, 400, 1, 1, d), causal, deterministic=True)
+        cfg = BackwardConfig(1, walk)
+        problem = Problem((1, 150, 400, 2, 2, d), causal, deterministic=True, cfg=cfg)
         problem.run(seed)
         problem.verify()
         sums.append(problem.space.sums.tobytes())
@@ -135,6 +141,21 @@ def test_every_form_is_verified(d: int, causal: bool, deterministic: bool) -> No
         unordered = any("in no fixed order" in x for x in verdict.advice)
         assert unordered == (program is problem.program and not deterministic)
         program.run()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("walk", WALKS)
+def test_every_walk_is_verified_in_turns(walk: str, causal: bool) -> None:
+    """In two bands, with as many CTAs at once as there are, and with fewer."""
+    problem = Problem(
+        (1, 200, 256, 4, 2, 64), causal, deterministic=True, cfg=BackwardConfig(1, walk)
+    )
+    problem.prepare.run()
+    verdict = problem.program.check()
+    assert verdict.verdict == "verified", verdict
+    assert not verdict.unreached
+    assert not any("in no fixed order" in x for x in verdict.advice)
 
 
 @pytest.mark.slow
@@ -179,12 +200,17 @@ def test_no_two_lanes_of_a_store_of_dq_meet_in_a_bank(d: int) -> None:
 
 
 def test_which_heads_are_dealt_out_together() -> None:
-    assert choose_sm90(True, False, 4096, tp.H200) == BackwardConfig(group=4)
-    assert choose_sm90(False, False, 4096, tp.H200) == BackwardConfig(group=1)
+    assert choose_sm90(True, False, True, 4096, tp.H200) == BackwardConfig(group=4)
+    assert choose_sm90(False, False, False, 4096, tp.H200) == BackwardConfig(group=1)
     for s_kv, together in ((0, 64), (1, 64), (300, 64), (4096, 4), (8192, 2), (16384, 1)):
-        assert choose_sm90(False, True, s_kv, tp.H200) == BackwardConfig(group=together)
-    assert choose_sm90(True, True, 4096, replace(tp.H200, sms=66)) == BackwardConfig(group=2)
-    found = {choose_sm90(True, True, s_kv, tp.H200).group for s_kv in range(0, 20_000, 50)}
+        assert choose_sm90(False, True, False, s_kv, tp.H200) == BackwardConfig(group=together)
+        causal = BackwardConfig(min(2 * together, 64), "alternate")
+        assert choose_sm90(True, True, False, s_kv, tp.H200) == causal
+        shared = BackwardConfig(causal.group, "queries")
+        assert choose_sm90(True, True, True, s_kv, tp.H200) == shared
+    half = replace(tp.H200, sms=66)
+    assert choose_sm90(False, True, False, 4096, half) == BackwardConfig(group=2)
+    found = {choose_sm90(True, True, True, n, tp.H200).group for n in range(0, 40_000, 50)}
     assert found == set(TOGETHER)
 
 
@@ -213,3 +239,5 @@ def test_mistakes() -> None:
         kernel.bind(*given, problem.dq, problem.dv, problem.space)
     with pytest.raises(tp.BindError, match="group must be at least 1"):
         BackwardConfig(group=0)
+    with pytest.raises(tp.BindError, match="walk is one of heads, queries, alternate"):
+        BackwardConfig(walk="up")

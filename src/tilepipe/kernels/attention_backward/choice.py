@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import tilepipe as tp
 from tilepipe.kernels.attention.validation import Extents
-from tilepipe.kernels.attention_backward.config import BackwardConfig
+from tilepipe.kernels.attention_backward.config import WALKS, BackwardConfig
 from tilepipe.kernels.attention_backward.heuristics import TOGETHER, choose_sm90
 from tilepipe.kernels.common.tunable import Tunable
 
@@ -49,14 +49,18 @@ class BackwardProblem:
 
 def best(problem: BackwardProblem, chip: tp.Chip) -> BackwardConfig:
     """What `choose_sm90` has."""
-    return choose_sm90(problem.causal, problem.deterministic, problem.s_kv, chip)
+    shared = problem.heads > problem.kv_heads
+    return choose_sm90(problem.causal, problem.deterministic, shared, problem.s_kv, chip)
 
 
 def candidates(problem: BackwardProblem, chip: tp.Chip) -> list[BackwardConfig]:
-    """The heuristic's pick, then other numbers of heads that are dealt out together."""
+    """The heuristic's pick, then other numbers of heads that are dealt out together and, where it
+    matters, other walks.
+    """
     chosen = best(problem, chip)
     heads = problem.batch * problem.kv_heads
-    others = [BackwardConfig(group=n) for n in TOGETHER if n < 2 * heads]
+    walks = WALKS if problem.causal and problem.deterministic else (chosen.walk,)
+    others = [BackwardConfig(n, walk) for walk in walks for n in TOGETHER if n < 2 * heads]
     return [chosen, *(cfg for cfg in others if cfg != chosen)]
 
 

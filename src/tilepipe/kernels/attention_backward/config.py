@@ -17,19 +17,29 @@ QUERIES = {64: 128, 128: 80}
 DEPTHS = tuple(QUERIES)
 
 
+# In which order a CTA walks over the tiles of queries that see its keys, of all heads of its group:
+WALKS = (
+    "heads",  # one head after the other, each from its last query to its first
+    "queries",  # from the last query to the first, and of each tile all heads before the next tile
+    "alternate",  # as "queries", but in every other band of heads from the first query to the last
+)
+
+
 @dataclass(frozen=True)
 class BackwardConfig(Settings):
     """Settings of the gradients of attention on Hopper.
 
     Attributes:
-        group: heads of K and V whose tiles are dealt out together; what is read and written for
-            them should stay in L2.
+        group: heads of K and V in a band, whose tiles are dealt out together; what is read and
+            written for them should stay in L2.
+        walk: one of `WALKS`. Where dQ is added in a fixed order, it decides who waits for whom.
     """
 
     group: int = 1
+    walk: str = "heads"
 
     def _rules(self) -> dict[str, bool]:
-        return {}
+        return {f"walk is one of {', '.join(WALKS)}": self.walk in WALKS}
 
 
 def tile(d: int, d_v: int) -> tuple[int, int]:

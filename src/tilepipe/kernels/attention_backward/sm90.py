@@ -3,7 +3,8 @@
     S = scale · Q · Kᵀ      P = exp(S - lse)        dV = Pᵀ · dO
     dP = dO · Vᵀ            dS = P · (dP - delta)   dK = scale · dSᵀ · Q      dQ = scale · dS · K
 
-with lse, the logarithm that the forward pass kept, and delta, the sum of dO · O of each row.
+with lse, the logarithm that the forward pass kept, and delta, the sum of dO · O of each row, less
+the gradient of lse where there is one.
 
 A CTA has a tile of 128 keys, of which each of two warpgroups has 64, and walks over the tiles of
 queries that see them, of all heads that share these keys. K and V stay in shared memory, dK and dV
@@ -17,13 +18,13 @@ global memory. Time goes to the right, i counts tiles of queries:
     warpgroup              P(i)  | dS(i)       |         store dQ(i) |
     add           dQ(i-1) ...                                  dQ(i) ...            one warp
 
-What one warpgroup leaves of the tensor cores' time, while it computes dS or waits for the other's,
-the other takes.
+While one warpgroup computes dS, or waits for that of the other, the tensor cores work for the
+other.
 
 With `turns` parts of dQ are added in a fixed order. A CTA then waits for CTAs of smaller numbers,
 in a grid that need not fit on the GPU. This ends because CTAs start in the order of their numbers,
 which GPUs do and CUDA does not promise (docs/verification-gaps.md, "The order in which clusters
-start").
+start"). How long it waits depends on the order in which CTAs walk over the queries: `sm90_walk`.
 """
 
 from __future__ import annotations
@@ -73,11 +74,9 @@ def attention_backward(
 ) -> None:
     """q (batch, heads, s_q, d), dout (.., d_v); k and dk (batch, kv_heads, s_kv, d), v and dv (..,
     d_v); lse_2 and delta (batch, heads, s_q), sums (batch, heads, d, s_q) float32, to which dQᵀ is
-    added, where `turns` (batch, heads, tiles of queries) are given in a fixed order of the keys.
+    added; in a fixed order where `turns` (batch, heads, tiles of queries) are given, int32 and 0.
     """
-    keys = Keys.of(
-        ctx, q, k, shift, together=cfg.group, bm=bm, causal=causal, in_turns=turns is not None
-    )
+    keys = Keys.of(ctx, q, k, shift, cfg, bm=bm, causal=causal)
     shared = Shared.allocate(ctx, q.dtype, bm, depth)
     load_registers, registers = REGISTERS
     ctx.role("load", warps=1, registers=load_registers)(

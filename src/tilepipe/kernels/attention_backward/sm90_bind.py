@@ -1,5 +1,5 @@
-"""`bind` of the gradients of attention on Hopper: three programs, that of the gradients and what
-stands before and behind it; and the memory that they share.
+"""`bind` of the gradients of attention on Hopper: the programs of three kernels, which are launched
+one after the other, and the memory that they share.
 """
 
 from __future__ import annotations
@@ -127,7 +127,8 @@ def bind(
     seen = Window.of(causal, None, align)
     queries, depth = tile(found.d, found.d_v)
     if cfg is None:
-        cfg = choose_sm90(causal, space.turns is not None, found.s_kv, chip or tp.H200)
+        in_turns, shared = space.turns is not None, found.group > 1
+        cfg = choose_sm90(causal, in_turns, shared, found.s_kv, chip or tp.H200)
     return attention_backward.bind(
         boxed("q", q, (queries, depth), kernel=NAME),
         boxed("k", k, (KEYS, depth), kernel=NAME),

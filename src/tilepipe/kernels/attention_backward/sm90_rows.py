@@ -1,5 +1,5 @@
-"""What stands before and behind the gradients of attention: statistics of the rows that they need,
-and dQ in the dtype of Q.
+"""The kernels before and behind that of the gradients of attention: `prepare` computes statistics
+of rows and sets sums to 0, `finish` rounds the sums to dQ.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def prepare(
     queries: int,
 ) -> None:
     """delta = Σ out · dout - dlse of each row, and lse_2 = lse in base 2; of a row that sees no key
-    0 and infinity, so that its weights are 0; sums = 0, and turns = 0, one for so many queries.
+    0 and infinity, so that its weights are 0; sums = 0, and turns = 0, one for each tile of
+    `queries` rows, which are 64 at least.
 
     out, dout (batch, heads, s_q, d_v); lse, dlse, lse_2, delta (batch, heads, s_q); sums (batch,
     heads, s_q, d) float32; turns (batch, heads, tiles) int32.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import tilepipe as tp
-from tilepipe.kernels.attention_backward.config import KEYS
+from tilepipe.kernels.attention_backward.config import KEYS, BackwardConfig
 
 
 def grid(k: tp.TensorMap) -> int:
@@ -23,19 +23,22 @@ class Keys:
 
     Attributes:
         bm: queries of a tile.
+        upwards: whether queries are walked from the first to the last, a truth value of the CTA;
+            tiles of keys are then dealt out from the last to the first. None: of no CTA.
+        by_head: whether all queries of one head are walked before those of the next.
         batch, kv_head, first: its batch, its head of K and V, its first key. count: of all keys.
         group: heads of Q that share a head of K and V.
         from_query: the first query of the first tile that sees the keys. to_query: of the last.
         clear: from this query on all of them see all of the tile's keys.
         steps: how many tiles of queries see keys, of all heads of the group.
         shift: query i sees keys up to i + shift.
-        upwards: queries are walked from `from_query`, and tiles of keys dealt out from the last.
     """
 
     ctx: tp.Context
     bm: int
     causal: bool
-    upwards: bool
+    upwards: tp.Value | None
+    by_head: bool
     batch: tp.Value
     kv_head: tp.Value
     first: tp.Value
@@ -54,23 +57,27 @@ class Keys:
         q: tp.GlobalTensor,
         k: tp.GlobalTensor,
         shift: tp.Value,
+        cfg: BackwardConfig,
         *,
-        together: int,
         bm: int,
         causal: bool,
-        in_turns: bool,
     ) -> Keys:
-        """In set-up code. q and k (batch, heads, s, d). The tiles of `together` heads are dealt out
-        together: one of each head, and then the next of each.
+        """In set-up code. q and k (batch, heads, s, d). A band has `cfg.group` heads of K and V;
+        CTAs take the first tile of each of them, then the second of each.
         """
         (heads, s_q), (kv_heads, s_kv) = q.shape[1:3], k.shape[1:3]
-        tiles = ctx.ceil_div(s_kv, KEYS)
-        band = ctx.let(ctx.block_id // (tiles * together), "band")
-        within = ctx.block_id % (tiles * together)
-        wide = ctx.let(ctx.min(k.shape[0] * kv_heads - band * together, together), "wide")
-        head = ctx.let(band * together + within % wide, "head")
-        upwards, number = in_turns and causal, within // wide
-        key = ctx.let((tiles - 1 - number if upwards else number) * KEYS, "key")
+        tiles, of_band = ctx.ceil_div(s_kv, KEYS), cfg.group
+        band = ctx.let(ctx.block_id // (tiles * of_band), "band")
+        within = ctx.block_id % (tiles * of_band)
+        bands_heads = ctx.min(k.shape[0] * kv_heads - band * of_band, of_band)
+        wide = ctx.let(bands_heads, "wide")
+        head = ctx.let(band * of_band + within % wide, "head")
+        number, upwards = within // wide, None
+        if cfg.walk == "alternate":  # downwards in the last band, where the longest walks go first
+            bands = ctx.ceil_div(k.shape[0] * kv_heads, of_band)
+            upwards = ctx.let((bands - band) % 2 == 0, "upwards")
+            number = ctx.select(upwards, tiles - 1 - number, number)
+        key = ctx.let(number * KEYS, "key")
         first: Any = ctx.max(key - shift, 0) // bm * bm if causal else ctx.let(0)
         first = ctx.let(first, "first")
         clear: Any = ctx.max(key + (KEYS - 1) - shift, 0) if causal else 0
@@ -79,15 +86,16 @@ class Keys:
         steps = ctx.let(group * ctx.max(ctx.ceil_div(s_q - first, bm), 0), "steps")
         last = ctx.let((s_q - 1) // bm * bm, "last")
         return cls(
-            ctx, bm, causal, upwards,
+            ctx, bm, causal, upwards, cfg.walk == "heads",
             ctx.let(head // kv_heads, "batch"), ctx.let(head % kv_heads, "kv_head"), key, s_kv,
             group, first, last, clear, steps, shift,
         )  # fmt: skip
 
     def queries(self) -> Queries:
         """The tile of queries with which a role begins."""
-        ctx = self.ctx
-        begin = self.from_query if self.upwards else self.to_query
+        ctx, begin = self.ctx, self.to_query
+        if self.upwards is not None:
+            begin = ctx.select(self.upwards, self.from_query, begin)
         return Queries(self, ctx.var(self.kv_head * self.group), ctx.var(begin))
 
     def seen(self, row: tp.Value, first: tp.Value, rows: int) -> Any:
@@ -105,22 +113,29 @@ class Keys:
         before it or, upwards, those behind it that the tile sees.
         """
         ctx, number = self.ctx, self.first // KEYS
-        if not self.upwards:
+        if self.upwards is None:
             return number
-        last_seen: Any = ctx.max(row + (self.bm - 1) + self.shift, 0) // KEYS
-        return ctx.min(last_seen, ctx.ceil_div(self.count, KEYS) - 1) - number
+        last: Any = ctx.ceil_div(self.count, KEYS) - 1
+        if self.causal:
+            last = ctx.min(ctx.max(row + (self.bm - 1) + self.shift, 0) // KEYS, last)
+        behind: Any = last - number
+        return ctx.let(ctx.select(self.upwards, behind, number))
 
 
 @dataclass(frozen=True, eq=False)
 class Queries:
-    """The tile of queries that a role is at: its head and its first query. All that see the keys
-    are walked for one head, and then for the next.
+    """The tile of queries that a role is at: its head and its first query.
 
-    Downwards, from the last query, which sees the most keys: all CTAs of a head begin with the same
-    queries, and read them from L2. Upwards, under a causal mask, each begins with the first tile
-    that sees its keys. A tile of queries then comes to the CTA of the last keys that it sees first,
-    and to that of the keys before one step later: parts of dQ should be there in the order in which
-    they are added, where downwards all would come at once.
+    Downwards, from the last query, which sees the most keys, all CTAs of a head begin with the same
+    queries, and read them from L2. In a fixed order of sums each adds after those of the keys
+    before its own, so it is late by one hand-over for each; with shared heads all CTAs must come to
+    a head at the same time, or one waits for another's walk over the head before.
+
+    Upwards, under a causal mask, each begins with the first tile that sees its keys. A tile of
+    queries comes to the CTA of the last keys that it sees first, and to that of the keys before a
+    step later: parts of dQ are there in the order in which they are added. But the shortest walks
+    must begin first, and the longest are left alone at the end. So bands alternate: the long walks
+    of a band upwards begin last, those of the next, downwards, first, and all end together.
     """
 
     keys: Keys
@@ -133,11 +148,17 @@ class Queries:
 
     def step(self) -> None:
         """The next tile."""
-        keys, row = self.keys, self.row.get()
-        ctx, low, high = keys.ctx, keys.from_query, keys.to_query
-        begin, ends, after = (
-            (low, row >= high, row + keys.bm) if keys.upwards else (high, row <= low, row - keys.bm)
-        )
-        ends = ctx.let(ends)
-        self.head.set(self.head.get() + ctx.select(ends, 1, 0))
-        self.row.set(ctx.select(ends, begin, after))
+        keys, head, row = self.keys, self.head.get(), self.row.get()
+        ctx = keys.ctx
+        if keys.by_head:
+            ends = ctx.let(row <= keys.from_query)
+            self.head.set(head + ctx.select(ends, 1, 0))
+            self.row.set(ctx.select(ends, keys.to_query, row - keys.bm))
+            return
+        first_head = keys.kv_head * keys.group
+        ends = ctx.let(head - first_head == keys.group - 1)
+        onward: Any = -keys.bm
+        if keys.upwards is not None:
+            onward = ctx.select(keys.upwards, keys.bm, onward)
+        self.head.set(ctx.select(ends, first_head, head + 1))
+        self.row.set(row + ctx.select(ends, onward, 0))
