@@ -54,6 +54,11 @@ class Terms:
     source_slots: int = 0
 
 
+# Registers of a thread that an accumulator may take where the vectors of the next slice are on
+# their way while one is stored: with more, ptxas spills.
+AHEAD_ACCUMULATOR = 176
+
+
 class Epilogue:
     """Made in set-up code; `store` and `drain` are called in the role that holds the sums, or loads
     them. Where CTAs split K, each stores the columns that it owns.
@@ -120,16 +125,19 @@ class Epilogue:
         slices = self._slices()
         places = [self._place(tile, first_row, part) for part in slices]
         row_scales = self._row_scales(tile, first_row, len(blocks))
+        ahead = cfg.rows * cfg.bn // 128 <= AHEAD_ACCUMULATOR
         loaded = self._load(tile, *places[0])
         rounds = [slices[i : i + self._together] for i in range(0, len(slices), self._together)]
         for number, parts in enumerate(rounds):
             slots = self._slots_of(number)
             values, stage = [], None
             for at, part in enumerate(parts, number * self._together):
+                if at and not ahead:
+                    loaded = self._load(tile, *places[at])
                 value = blocks[part.row][part.block].cols(part.col, width)
                 source, stage = self._source_at(tile, places[at])
                 values.append(self._value(value, source, loaded, row_scales[part.row]))
-                if at + 1 < len(slices):  # on its way while this slice is stored
+                if ahead and at + 1 < len(slices):  # on its way while this slice is stored
                     loaded = self._load(tile, *places[at + 1])
             # The slot's last store was `store_slots` ago, and must have read it. A tile begins with
             # the first slot again: where the tile before did not end with the last, which store was
