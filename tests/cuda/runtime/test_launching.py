@@ -237,6 +237,17 @@ def test_arguments_are_packed_once_for_each_set_of_addresses(fake: FakeDriver) -
     assert passed(fake, bound(), 1)["a"] == 1_000_000 + 0x3000
 
 
+def test_arguments_that_no_address_changes_are_made_once(fake: FakeDriver) -> None:
+    program = bound()
+    call = launcher(program)
+    call((0x2000, 0x7004))
+    call((0x3000, 0x8000))
+    names = [argument.name for argument in arguments(program.kernel)]
+    pointers = [(ctypes.c_void_p * len(names)).from_address(x[4]) for x in fake.launches]
+    moved = {n for n, x, y in zip(names, *pointers, strict=True) if x != y}
+    assert moved == {"a", "out_data"}
+
+
 def test_what_is_remembered_is_bounded(fake: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launching, "_REMEMBERED", 8)
     call = launcher(bound())

@@ -10,7 +10,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -101,6 +101,19 @@ class Packed:
     storage: tuple[Any, ...]
 
 
+class _Moving(NamedTuple):
+    """An argument that depends on the address of a tensor: where it stands among all arguments, and
+    the tensor among those of the launcher. `form`: of its tensor map; None: a pointer. `boxed`:
+    whether it must be aligned.
+    """
+
+    place: int
+    tensor: int
+    name: str
+    form: TiledMap | None
+    boxed: bool
+
+
 class Launcher:
     """A compiled kernel on one device, for tensors of fixed shapes and strides at any addresses.
 
@@ -144,7 +157,16 @@ class Launcher:
         self._arguments = arguments(launch.kernel) if passed is None else passed
         self._packed: OrderedDict[tuple[int, ...], Packed] = OrderedDict()
         self._lock = threading.Lock()
-        self._forms = {a.param.name: self._form(a) for a in self._arguments if a.kind == "map"}
+        self._fixed: list[Any] = []  # values that no address changes
+        self._places: list[int] = []  # of all arguments; 0 where an address decides
+        self._moving: list[_Moving] = []
+        for place, argument in enumerate(self._arguments):
+            moves = argument.kind in ("map", "data")
+            if moves:
+                self._moving.append(self._placed(place, argument))
+            else:
+                self._fixed.append(self._value(argument))
+            self._places.append(0 if moves else ctypes.addressof(self._fixed[-1]))
 
     def __call__(self, addresses: tuple[int, ...], stream: int = 0) -> None:
         """Launches with the tensors at these addresses, in the order of `tensors`, on a CUstream.
@@ -175,7 +197,28 @@ class Launcher:
                 f"'{self.compiled.name}' takes the addresses of"
                 f" {', '.join(self.tensors) or 'nothing'}; got {len(addresses)}"
             )
-        return self._pack(dict(zip(self.tensors, addresses, strict=True)), extra)
+        storage: list[Any] = [self._fixed]
+        places = list(self._places)
+        for place, tensor, name, form, boxed in self._moving:
+            address = addresses[tensor]
+            if boxed and address % ALIGNMENT:
+                raise BindError(
+                    f"tensor '{name}' starts at {address:#x};"
+                    f" {'TMA needs' if form else 'one with a box starts at'} a multiple of"
+                    f" {ALIGNMENT} bytes"
+                )
+            value: Any
+            if form is None:
+                value = ctypes.c_void_p(address)
+                places[place] = ctypes.addressof(value)
+            else:
+                value = encoded(self.ordinal, form, address)
+                places[place] = value.address
+            storage.append(value)
+        storage += extra
+        places += map(ctypes.addressof, extra)
+        pointers = (ctypes.c_void_p * max(len(places), 1))(*places)
+        return Packed(ctypes.addressof(pointers), pointers, tuple(storage))
 
     def launch_packed(self, packed: Packed, stream: int) -> None:
         """Launches with arguments that `pack` returned."""
@@ -215,29 +258,12 @@ class Launcher:
         self._configs[stream] = config
         return config
 
-    def _pack(self, addresses: dict[str, int], extra: tuple[Any, ...]) -> Packed:
-        storage: list[Any] = []
-        places: list[int] = []
-        for argument in self._arguments:
-            if argument.kind == "map":
-                name = argument.param.name
-                if addresses[name] % ALIGNMENT:
-                    raise BindError(
-                        f"tensor '{name}' starts at {addresses[name]:#x}; TMA needs a multiple of"
-                        f" {ALIGNMENT} bytes"
-                    )
-                tensor_map = encoded(self.ordinal, self._forms[name], addresses[name])
-                storage.append(tensor_map)
-                places.append(tensor_map.address)
-            else:
-                value = self._value(argument, addresses)
-                storage.append(value)
-                places.append(ctypes.addressof(value))
-        for value in extra:
-            storage.append(value)
-            places.append(ctypes.addressof(value))
-        pointers = (ctypes.c_void_p * max(len(places), 1))(*places)
-        return Packed(ctypes.addressof(pointers), pointers, tuple(storage))
+    def _placed(self, place: int, argument: Argument) -> _Moving:
+        param = argument.param
+        boxed = isinstance(param, TensorParam) and param.box is not None
+        form = self._form(argument) if argument.kind == "map" else None
+        tensor = self.tensors.index(param.name)
+        return _Moving(place, tensor, param.name, form, boxed or form is not None)
 
     def _form(self, argument: Argument) -> TiledMap:
         param = argument.param
@@ -247,19 +273,8 @@ class Launcher:
             param, self._shapes[param.name], [s * 8 // param.dtype.bits for s in strides]
         )
 
-    def _value(self, argument: Argument, addresses: dict[str, int]) -> Any:
+    def _value(self, argument: Argument) -> Any:
         name, dtype = argument.param.name, argument.param.dtype
-        if argument.kind == "data":
-            if (
-                isinstance(argument.param, TensorParam)
-                and argument.param.box is not None
-                and addresses[name] % ALIGNMENT
-            ):
-                raise BindError(
-                    f"tensor '{name}' starts at {addresses[name]:#x}; one with a box starts at a"
-                    f" multiple of {ALIGNMENT} bytes"
-                )
-            return ctypes.c_void_p(addresses[name])
         if argument.kind == "stride":
             return ctypes.c_int64(self._strides[name][argument.axis] // dtype.nbytes)
         if argument.kind == "shape":
