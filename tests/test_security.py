@@ -154,6 +154,7 @@ def test_nothing_opens_a_connection() -> None:
     assert found == set()
 
 
+@pytest.mark.slow
 def test_the_plugin_imports_tilepipe_when_a_fixture_is_asked_for(tmp_path: Path) -> None:
     code = "import sys, pytest_tilepipe; assert 'tilepipe' not in sys.modules"
     env = {**os.environ, "PYTHONPATH": str(SRC)}

@@ -292,6 +292,7 @@ def test_a_wrong_result_is_seen(machine: Machine, broken: Any) -> None:
         assert line.peer_check.right
 
 
+@pytest.mark.slow
 def test_a_tuned_configuration_is_used_only_where_asked(machine: Machine) -> None:
     tuned.remember(TUNABLE, PROBLEM, tp.H200, GemmConfig(bn=64), {})
     assert [line.origin for line in measured(machine, PROBLEM)] == ["chosen"] * 2
@@ -362,6 +363,7 @@ def test_a_search_ranks_refuses_and_finds_the_wrong(machine: Machine) -> None:
         assert word in notes
 
 
+@pytest.mark.slow
 def test_the_heuristics_choice_is_always_among_the_finalists(machine: Machine) -> None:
     candidates = gemm_choice.candidates(PROBLEM, tp.H200, 20)
     machine.us = lambda config: 100.0 if config == candidates[0] else 5.0

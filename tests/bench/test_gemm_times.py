@@ -42,6 +42,7 @@ def test_shapes_are_mixed_and_a_third_is_held_out(monkeypatch: pytest.MonkeyPatc
     assert any(m % 8 for m, _, _ in only)
 
 
+@pytest.mark.slow
 def test_words_name_configurations(monkeypatch: pytest.MonkeyPatch) -> None:
     configs = script(monkeypatch, "gemm_configs")
     every = heuristics.candidates(Problem(4096, 4096, 4096))
@@ -82,6 +83,7 @@ def test_measurements_are_of_shapes_of_the_set(monkeypatch: pytest.MonkeyPatch) 
     assert TIMES.stat().st_size < 500_000
 
 
+@pytest.mark.slow
 def test_choices_are_worth_what_the_page_says(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -148,6 +148,7 @@ def test_the_tables(gpu: list[str], tilepipe: Call) -> None:
     assert "| peer / ours |" in tilepipe(*args, "--markdown")[1]
 
 
+@pytest.mark.slow
 def test_a_program_alone_is_compared_with_nothing(gpu: list[str], tilepipe: Call) -> None:
     code, out, _ = tilepipe("bench", "own.py:program")
     assert code == 0

@@ -427,6 +427,7 @@ def test_a_file_that_is_not_there(tilepipe: Call) -> None:
     assert "cannot read no.json: No such file or directory" in err
 
 
+@pytest.mark.slow
 def test_a_page_of_what_leads_to_the_fault(kept: Path, tilepipe: Call) -> None:
     code, _, err = tilepipe("replay", kept, "-o", "race.html")
     assert code == 1
@@ -442,6 +443,7 @@ def test_a_page_of_what_leads_to_the_fault(kept: Path, tilepipe: Call) -> None:
     assert {texts[x] for x in run["events"]["op"]} >= {"tma_load", "mbar_wait"}
 
 
+@pytest.mark.slow
 def test_a_page_needs_a_name(kept: Path, tilepipe: Call) -> None:
     code, _, err = tilepipe("replay", kept, "-o", "race.txt")
     assert code == 2

@@ -120,6 +120,7 @@ def test_more_room_than_there_can_be(file: Path, tilepipe: Call) -> None:
                      " ".join(err.split()))  # fmt: skip
 
 
+@pytest.mark.slow
 def test_one_stage_more(file: Path, tilepipe: Call) -> None:
     def args(stages: int) -> list[str]:
         return [
@@ -157,6 +158,7 @@ def test_what_a_stage_would_save_is_said_of_the_first_kernel(file: Path, tilepip
     assert places == sorted(places)
 
 
+@pytest.mark.slow
 def test_one_stage_more_that_does_not_fit(tilepipe: Call) -> None:
     settings = ["-s", "bm=128", "-s", "bn=256", "-s", "stages=4", *SMALL]
     _, out, _ = tilepipe("timeline", "gemm", *settings, "--more-stages", "-o", "t.html")
@@ -166,6 +168,7 @@ def test_one_stage_more_that_does_not_fit(tilepipe: Call) -> None:
     assert "GemmConfig(" not in said
 
 
+@pytest.mark.slow
 def test_a_kernel_is_simulated_once_unless_more_stages_are_asked_for(
     file: Path, tilepipe: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,6 +35,7 @@ def test_choices_are_ranked_by_predicted_time(tilepipe: Call) -> None:
     assert "gemm, simulated for H200 at costs measured on H200; nothing is" in " ".join(out.split())
 
 
+@pytest.mark.slow
 def test_the_ranking_says_whose_costs_the_times_are_made_of(tilepipe: Call) -> None:
     """A B200 is simulated, and the costs are an H200's."""
     asked = ["tune", "gemm", "--simulate", "-s", "arch=sm100", "-s", "bn=64,128"]
@@ -45,6 +46,7 @@ def test_the_ranking_says_whose_costs_the_times_are_made_of(tilepipe: Call) -> N
     assert (found["chip"], found["costs_of"]) == ("B200", "H200")
 
 
+@pytest.mark.slow
 def test_what_cannot_be_ranked(tilepipe: Call) -> None:
     for args, message in [
         (SHAPE, "tune --simulate ranks choices of tiles: give some of them several values"),
@@ -84,6 +86,7 @@ def test_options_that_would_be_ignored_are_refused(options: list[str], tilepipe:
     assert " ".join(err.split()).endswith(expected + names)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["gemm", "attention", "rms_norm", "gemm_block_scaled"])
 def test_the_example_that_is_suggested_can_be_ranked(kernel: str, tilepipe: Call) -> None:
     _, _, err = tilepipe("tune", kernel, "--simulate")

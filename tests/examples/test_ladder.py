@@ -62,6 +62,7 @@ def test_as_a_script() -> None:
     assert said.stdout == "32 numbers through shared memory: right. 'ready' completed 1 phase.\n"
 
 
+@pytest.mark.slow
 def test_tests_that_guard_waits_are_checked_in_one_execution() -> None:
     verdict = load(EXAMPLES / "10_asking_before_waiting.py")(0).check()
     assert (verdict.verdict, verdict.method, verdict.traces) == ("verified", "single-execution", 1)

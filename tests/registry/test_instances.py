@@ -156,6 +156,7 @@ def test_an_instance_whose_tiles_are_fetched_is_explored(case: tuple[str, dict[s
     assert not combine(verdicts).unreached
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "grid", "name"),
     [

@@ -153,6 +153,7 @@ def test_what_is_no_number_of_ctas(bad: Any) -> None:
         copying().run(timeline=bad)
 
 
+@pytest.mark.slow
 def test_what_led_to_a_deadlock() -> None:
     program = stuck()
     with pytest.raises(DeadlockError) as error:

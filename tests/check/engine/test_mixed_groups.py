@@ -75,6 +75,7 @@ def test_a_group_that_comes_after_the_other_may_use_its_barrier(between: str, be
     assert verdict(between=between, before=before).verdict == "verified"
 
 
+@pytest.mark.slow
 def test_a_group_that_comes_after_one_warp_of_the_other_may_not() -> None:
     """Warp 0 alone arrives before it meets warp 1."""
     late = WAIT.replace("WAIT", "LATE")

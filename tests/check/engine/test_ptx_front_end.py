@@ -137,6 +137,7 @@ def elected(sync: str = "bar.warp.sync -1;", peek: str = "") -> ptx.Launch:
     return ptx.load(text)["k"].bind([np.zeros(1, np.uint32)], grid=1, block=64)
 
 
+@pytest.mark.slow
 def test_the_elected_lane_is_not_taken_for_lane_0() -> None:
     """Lane 0 writes, the elected lane arrives: right where that is lane 0, which the ISA does not
     say, and every GPU that was measured does.

@@ -164,6 +164,7 @@ def test_planted_hangs_compile_and_the_simulator_finds_them(name: str) -> None:
     assert cuda.compile(program.kernel, debug=True).debug
 
 
+@pytest.mark.slow
 def test_the_good_kernel_beside_the_planted_hangs_is_good() -> None:
     out = np.zeros(256, np.int32)
     hangs.rounds.bind(out).run(seed=3)

@@ -102,6 +102,7 @@ def test_the_clock_is_read_again_only_where_time_has_passed() -> None:
     assert re.search(r"stamps_read\(stamps\);\n\s*for \(i32 i = ", mma)
 
 
+@pytest.mark.slow
 def test_too_much_to_note() -> None:
     @tp.kernel(grid=1)
     def many(ctx: Any, out: Any) -> None:

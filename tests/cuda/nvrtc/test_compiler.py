@@ -252,6 +252,7 @@ def test_importing_needs_no_cuda_package() -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_an_empty_log_is_written_into_nothing_that_others_use() -> None:
     """Python has one object for each bytes of length 1, as an empty log with its end is."""
     code = (

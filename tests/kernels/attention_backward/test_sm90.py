@@ -214,6 +214,7 @@ def test_which_heads_are_dealt_out_together() -> None:
     assert found == set(TOGETHER)
 
 
+@pytest.mark.slow
 def test_lengths_of_keys_share_what_is_compiled_in_the_fixed_order() -> None:
     """For each other source NVRTC takes a second, and TILEPIPE_JIT=error refuses it."""
     sources = {

@@ -44,6 +44,7 @@ def test_the_same_bits_as_by_ordinary_loads(family: str, out: Any, slots: int) -
     assert np.isfinite(want.astype(np.float32)).all()
 
 
+@pytest.mark.slow
 def test_a_batch_and_float16() -> None:
     for slots in (0, 2):
         program, c = bound((2, 72, 136, 64), np.float16, source_slots=slots)

@@ -69,6 +69,7 @@ def test_a_choice_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked == [Problem(*shape)]
 
 
+@pytest.mark.slow
 def test_more_work_takes_longer(configs: list[GemmConfig]) -> None:
     problem = Problem(1024, 1024, 1024)
     usual = times(configs, problem)

@@ -232,6 +232,7 @@ def test_machine_code(family: str) -> None:
     assert not {"FADD", "MEMBAR", "LDG", "LDL", "STL", "MUFU"} & set(loop)
 
 
+@pytest.mark.slow
 def test_an_unrolled_loop_tries_to_wait_before_the_sums_are_added() -> None:
     """Of the FFMA of a block, most stand between the test of the next block's barrier and the
     branch on it.

@@ -112,6 +112,7 @@ def test_a_scalar_of_a_tile_decides_a_branch() -> None:
     assert k.bind(a, out).check().ok
 
 
+@pytest.mark.slow
 def test_what_is_found_in_a_row_by_each_warp_on_its_own() -> None:
     """Under per_warp a warp has its own rows."""
 

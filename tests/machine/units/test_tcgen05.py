@@ -404,6 +404,7 @@ def bind_scaled(knows: bool) -> tuple[tp.Program, Array, Array]:
     )
 
 
+@pytest.mark.slow
 def test_a_commit_publishes_what_its_thread_knew() -> None:
     program, c, reference = bind_scaled(True)
     for _ in clean(program, range(6)):

@@ -75,6 +75,7 @@ def test_batches(left: tuple[int, ...], right: tuple[int, ...], columns: str) ->
     check(a, b)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("activation", [None, "relu", "gelu", "silu", "gelu_erf"])
 def test_bias_activation_and_source(activation: str | None) -> None:
     a, b = array(70, 40), array(40, 90, seed=1)

@@ -51,6 +51,7 @@ def test_windows_of_attention_decode(window: Any, causal: bool) -> None:
         assert torch.equal(observed, seen)
 
 
+@pytest.mark.slow
 def test_attention_decode_takes_settings_of_numpy() -> None:
     alone, observed = both(attention_decode, *operands(), stages=np.int64(2))
     assert torch.equal(alone, observed)
@@ -83,6 +84,7 @@ def test_negative_views_beside_the_operands_of_attention(name: str) -> None:
     assert torch.equal(attention(*operands(), **{name: negative(x)}), want)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["k_descale", "v_descale"])
 def test_descales_of_attention_decode(name: str) -> None:
     """They are seen as the other operands are: as negative views, and where they require a

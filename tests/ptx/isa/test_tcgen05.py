@@ -250,6 +250,7 @@ def _wide_image(columns: Array) -> Array:
     return out.reshape(-1).view(np.uint8)
 
 
+@pytest.mark.slow
 def test_tf32_with_m_and_n_contiguous() -> None:
     """Only the swizzle of 128 bytes with an atomicity of 32 is there for it."""
     rows, cols = 128, 32
@@ -326,6 +327,7 @@ def _from_tensor_memory(a_words: Array, b_raw: Array, idesc: int, kind: str, use
     return np.stack(found)
 
 
+@pytest.mark.slow
 def test_a_shift_after_the_product() -> None:
     """.ashift: the next MMA finds A shifted."""
     (a, a_raw), (b, b_raw) = _operand("f16", 128), _operand("f16", 16)

@@ -157,6 +157,7 @@ def test_fns() -> None:
         assert fields.fns()(mask, first, np.array([offset], np.int32)).tolist() == [found]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [16, 32, 64])
 def test_shifts_past_the_width(width: int) -> None:
     columns = [integers(width), AMOUNTS]

@@ -57,6 +57,7 @@ def remainder(a: int, b: int) -> int:
     return -1 if b == 0 else a - b * quotient(a, b)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("type", SCALARS)
 def test_two_operands(type: str) -> None:
     cases: list[tuple[Callable[..., Any], Callable[..., int]]] = [
