@@ -357,8 +357,9 @@ def check_class(cls: type) -> None:
 
 def _is_made_by_the_library(cls: type) -> bool:
     """True if users get objects of a class from members, and do not construct them."""
-    first = list(inspect.signature(cls.__init__).parameters)[1:2]  # type: ignore[misc]
-    return first == ["tracer"] or issubclass(cls, _classes["Handle"])
+    code = getattr(cls.__init__, "__code__", None)  # type: ignore[misc]
+    takes = () if code is None else code.co_varnames[1 : code.co_argcount]
+    return takes[:1] == ("tracer",) or issubclass(cls, _classes["Handle"])
 
 
 _public: set[type] = set()
@@ -416,28 +417,56 @@ def _unknown_keyword(label: str, args: tuple[Any, ...], name: str, takes: list[s
     return TraceError(f"{of} has no argument `{name}=`{advice}{every}", caller())
 
 
+class _Checks:
+    """What the arguments of a function from number `first` on are checked against.
+
+    Attributes:
+        places: number of an argument that may come by place -> its check. by_name: of all.
+        takes: the names of arguments. any_name: others are taken, too.
+    """
+
+    __slots__ = ("any_name", "by_name", "places", "takes")
+
+    def __init__(self, inner: Any, label: str, first: int) -> None:
+        parameters = list(inspect.signature(inner).parameters.values())
+        names = inspect.unwrap(inner).__globals__
+        wanted = [p for p in parameters[first:] if p.annotation not in _UNCHECKED]
+        wanted = [p for p in wanted if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        self.by_name = {
+            p.name: _Parameter(label, p.name, str(p.annotation).strip("\"'"), names) for p in wanted
+        }
+        self.takes = [p.name for p in parameters[first:] if p.kind is not p.VAR_KEYWORD]
+        self.any_name = len(self.takes) < len(parameters[first:])
+        self.places = [
+            (i, self.by_name[p.name])
+            for i, p in enumerate(parameters)
+            if p.name in self.by_name and p.kind is not p.KEYWORD_ONLY
+        ]
+
+
+def _takes_arguments(inner: Any, first: int) -> bool:
+    """True if a function has arguments from number `first` on that `**` does not take."""
+    code = inspect.unwrap(inner).__code__
+    return bool(
+        code.co_argcount + code.co_kwonlyargcount > first or code.co_flags & inspect.CO_VARARGS
+    )
+
+
 def check_function(inner: Any, label: str, first: int = 0) -> Any:
-    """`inner`, with its arguments from number `first` on checked."""
-    parameters = list(inspect.signature(inner).parameters.values())
-    names = inspect.unwrap(inner).__globals__
-    wanted = [p for p in parameters[first:] if p.annotation not in _UNCHECKED]
-    wanted = [p for p in wanted if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    by_name = {
-        p.name: _Parameter(label, p.name, str(p.annotation).strip("\"'"), names) for p in wanted
-    }
-    takes = [p.name for p in parameters[first:] if p.kind is not p.VAR_KEYWORD]
-    any_name = len(takes) < len(parameters[first:])
-    if not by_name and not takes:
+    """`inner`, with its arguments from number `first` on checked: `_Checks`, made by the first
+    call, as all of them would take a tenth of the time of `import tilepipe`.
+    """
+    if not _takes_arguments(inner, first):
         return inner
-    places = [
-        (i, by_name[p.name])
-        for i, p in enumerate(parameters)
-        if p.name in by_name and p.kind is not p.KEYWORD_ONLY
-    ]
+    checks: _Checks | None = None
 
     @functools.wraps(inner)
     def member(*args: Any, **given: Any) -> Any:
-        for i, parameter in places:
+        nonlocal checks
+        if checks is None:
+            checks = _Checks(inner, label, first)
+        by_name, takes, any_name = checks.by_name, checks.takes, checks.any_name
+        for i, parameter in checks.places:
             if i >= len(args):
                 break
             value = args[i]
