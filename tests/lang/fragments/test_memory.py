@@ -9,6 +9,7 @@ import pytest
 
 import tilepipe as tp
 from tests.support.tracing import from_text, refused
+from tilepipe.ir.program import TensorArg
 
 HEAD = """
 tile = ctx.smem((64, 32), 'float32', name='tile')[0]
@@ -212,3 +213,44 @@ def test_the_dtype_of_what_is_loaded(kind: str, wanted: tp.DType) -> None:
 
     k.bind(np.zeros((64, 8), getattr(tp, kind).numpy))
     assert seen == [wanted]
+
+
+def loading(x: np.ndarray, row: str, last: str = "0") -> tp.Program:
+    """Loads one value a row, of 64 rows from `row` on, and writes them into y."""
+    kernel = from_text(
+        f"""
+@ctx.role('one', warpgroups=1)
+def one():
+    ctx.store_global(y, ({row},), 1.0 * ctx.load_global(x, ({row}, {last}), (64, 1)))
+""".strip(),
+        header="def k(ctx, x, y, n):",
+    )
+    return kernel.bind(x, np.zeros(128, np.float32), 1)
+
+
+@pytest.mark.parametrize("row", ["64 * n", "0", "64 * n + 128"])
+def test_a_column_of_a_matrix_is_no_value_a_row(row: str) -> None:
+    """It would be read as zeros below its first row, in the simulator and on a GPU alike."""
+    words = (
+        "load_global: the rows of a fragment 64×1 lie in the last dimension of 'x', which has 1"
+        " element here, beside 128 in the one before: all rows but the first would be outside. For"
+        " a column of a matrix, bind the vector x[..., 0] and leave the last coordinate, 0, away"
+    )
+    x = np.arange(128, dtype=np.float32)
+    for column in (x[:, None], x[None].T):
+        with pytest.raises(tp.BindError) as error:
+            loading(column, row)
+        assert str(error.value).startswith(words)
+
+
+def test_one_value_a_row_of_a_batch_of_short_rows() -> None:
+    """The n-th row of a matrix; where rows have one element, it is all that is read."""
+    for columns in (1, 5, 64):
+        x = np.arange(128 * columns, dtype=np.float32).reshape(128, columns)
+        program = loading(x, "n")
+        given = program.launch_args.args["y"]
+        assert isinstance(given, TensorArg)
+        y = given.array
+        program.run()
+        assert np.array_equal(y[1 : 1 + columns], x[1])
+        assert not y[1 + columns :].any()

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, ops
-from tilepipe.ir.expressions import Expr
+from tilepipe.ir.expressions import Const, Expr
 from tilepipe.ir.hardware import operand_tiles as geometry
 from tilepipe.ir.location import caller
+from tilepipe.ir.program import Requirement
 from tilepipe.lang.fragments.fragment import Fragment, FragmentValue, refuse_columns
 from tilepipe.lang.memory.global_tensors import GlobalTensor
 from tilepipe.lang.memory.shared_tiles import SmemTile
@@ -119,6 +120,35 @@ def _place(
     return tensor, exprs
 
 
+def _require_rows(
+    tracer: Tracer, tensor: GlobalTensor, coords: Sequence[Expr], shape: tuple[int, int]
+) -> None:
+    """Has a launch refuse a column of a matrix (m, 1) in the place of one value a row, loaded at
+    (row, 0), where row is a multiple of the fragment's rows: it is then meant as a row and a
+    column, and all rows but the first lie outside.
+    """
+    if shape[1] != 1 or shape[0] == 1 or tensor.rank < 2:
+        return
+    last = coords[-1]
+    if not (
+        isinstance(last, Const) and last.value == 0 and geometry.is_multiple(coords[-2], shape[0])
+    ):
+        return
+    rows, columns = tensor.shape[-2], tensor.shape[-1]
+    found = Requirement(
+        caller(),
+        to_expr(tracer, (columns != 1) | (rows == 1)),
+        f"load_global: the rows of a fragment {shape[0]}×1 lie in the last dimension of"
+        f" '{tensor.param.name}', which has 1 element here, beside {{}} in the one before: all rows"
+        " but the first would be outside. For a column of a matrix, bind the vector x[..., 0] and"
+        " leave the last coordinate, 0, away",
+        (to_expr(tracer, rows),),
+    )
+    known = tracer.kernel.requirements
+    if all((x.loc, x.message) != (found.loc, found.message) for x in known):
+        known.append(found)
+
+
 def load_global(
     tracer: Tracer,
     tensor: GlobalTensor,
@@ -131,6 +161,7 @@ def load_global(
     small_float = source.dtype.is_float and source.dtype.bits == 8
     dtype = dtypes.float32 if small_float else source.dtype
     result = Fragment.define(tracer, shape, dtype, f"{source.param.name}_part", layout)
+    _require_rows(tracer, source, where, result.shape)
     tracer.emit(ops.FragmentLoadGlobal(caller(), result.operand(), source.param, where))
     result.written()
     return result
