@@ -5,6 +5,7 @@ said.
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -370,6 +371,25 @@ def test_the_heuristics_choice_is_always_among_the_finalists(machine: Machine) -
     found = searched(20, ("burst",), machine)
     assert found.trials[-1].rank == 1
     assert len(found.trials) == tune.FINALISTS + 1
+
+
+def test_the_first_candidate_is_built_before_the_others(machine: Machine) -> None:
+    """It allocates the results that all write to; the others are built in threads."""
+    built: list[Any] = []
+
+    class Lazy(gemm.GemmOperands):
+        def ours(self, config: Any) -> timing.Launch:
+            built.append(config)
+            if len(built) == 1:
+                time.sleep(0.05)
+                assert len(built) == 1
+            return super().ours(config)
+
+    made = functools.partial(Lazy, PROBLEM, 0)
+    step = machine.steps.append
+    tune.search(gemm_choice.TUNABLE, PROBLEM, made, tp.H200, 6, ("burst",), step)
+    assert built[0] == gemm_choice.best(PROBLEM)
+    assert len(built) == 6
 
 
 def test_nothing_that_runs_is_an_error(machine: Machine) -> None:

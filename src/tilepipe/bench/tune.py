@@ -102,7 +102,9 @@ def search(
     blocks: dict[int, timing.Block] = {}
     refused: list[tuple[Settings, str]] = []
     wrong: list[Settings] = []
-    for i, launch in enumerate(in_threads(built, candidates)):
+    # The first one allocates what all write to.
+    launches = [*map(built, candidates[:1]), *in_threads(built, candidates[1:])]
+    for i, launch in enumerate(launches):
         step("verifying")
         if isinstance(launch, TilepipeError):
             refused.append((candidates[i], str(launch).splitlines()[0]))

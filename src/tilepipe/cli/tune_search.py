@@ -112,6 +112,8 @@ def search(
                 "chip": chip.name,
                 "screened": found.screened,
                 "trials": trials,
+                "refused": [{"config": x.as_dict(), "why": why} for x, why in found.refused],
+                "wrong": [x.as_dict() for x in found.wrong],
                 "file": str(path),
             }
         )
