@@ -20,6 +20,12 @@ class OnlineSoftmax:
     `update` turns the scores of a tile into weights exp2(octaves + scale · (score - largest));
     `result` gives what the sums of weights · V, without the octaves, are multiplied with.
 
+    ptxas joins the scaling of scores with the subtraction of the largest: the weight of the largest
+    score is then 2 to the rounding error of scale · largest, up to half a unit in its last place.
+    All weights of a row have that factor, and so has their sum; it overflows float32 from products
+    of 2^31 on, and weights in float16 from 2^28 on. A separate subtraction would take one more
+    instruction for each score.
+
     Attributes:
         factor: (rows, 1), what sums of weights of earlier tiles are multiplied by before those of
             the last one are added: the largest score may have grown.
@@ -59,10 +65,14 @@ class OnlineSoftmax:
         before = ctx.fragment(self._largest)
         self._largest.set(before.maximum(scores.max()))
         # A row that has seen no key yet has -inf, from which nothing can be subtracted.
-        base = ctx.fragment(ctx.select(self._largest == -math.inf, 0.0, self._largest * scale))
+        largest = ctx.fragment(ctx.select(self._largest == -math.inf, 0.0, self._largest))
+        base = ctx.fragment(largest * scale)
         top = ctx.fragment(base - float(self._octaves)) if self._octaves else base
         scores.set((scores * scale - top).apply("exp2"))
-        self.factor.set((before * scale - base).apply("exp2"))
+        # Not before * scale - base: ptxas makes that one operation, which does not round the
+        # product as `base` has been rounded, so that the factor of a score that is still the
+        # largest would not be 1, and each tile would multiply by it again.
+        self.factor.set(((before - largest) * scale).apply("exp2"))
         part = scores.cols(0, LANES)
         for col in range(LANES, scores.shape[1], LANES):
             part = part + scores.cols(col, LANES)

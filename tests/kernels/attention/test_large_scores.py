@@ -1,0 +1,57 @@
+"""Large scores, as a GPU computes them: ptxas joins the scaling of a score and the subtraction of
+the largest one, so that the product is not rounded as the largest has been.
+"""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tests.support.cuda.contraction import contracted
+from tilepipe.kernels.attention import sm90_bind
+from tilepipe.kernels.attention.config import AttentionConfig
+from tilepipe.program.printed import launch_of
+
+pytestmark = pytest.mark.slow
+ROWS, D, BN = 64, 64, 16
+LOG2_E = 1.4426950408889634
+
+
+def attention_of(largest: float, keys: int, dtype: npt.DTypeLike) -> npt.NDArray[np.float64]:
+    """The result of queries whose largest score, times scale · log2(e), is about `largest`, at the
+    first and at the last key, with values of 1 and 3: 2 in every place.
+    """
+    rng = np.random.default_rng(0)
+    q, k, v = (np.zeros((1, n, 1, D)) for n in (ROWS, keys, keys))
+    side = np.sqrt(largest / 1.5 * np.sqrt(D) / LOG2_E)
+    q[..., 0] = (1 + rng.integers(0, 128, (1, ROWS, 1)) / 128) * side
+    k[..., 0], k[:, [0, -1], :, 0] = -side, side
+    v[:, 0], v[:, -1] = 1, 3
+    q, k, v = (x.astype(dtype) for x in (q, k, v))
+    out = np.zeros((1, ROWS, 1, D), dtype)
+    cfg = AttentionConfig(bn=BN, consumers=1, schedule="single")
+    program = sm90_bind.bind(q, k, v, out, None, cfg)
+    compiled = program.compile("sm_90a", emit="ptx")
+    text, count = contracted(compiled.data.decode())
+    assert count >= BN // 2, "as many scores of a thread"
+    launch_of(program.launch_args, text, compiled.smem_bytes).run()
+    return out.astype(np.float64)
+
+
+@pytest.mark.parametrize("exponent", [12, 16, 20])
+def test_each_tile_of_keys_leaves_the_sums_as_they_are(exponent: int) -> None:
+    """The factor of a largest score that stays is 1: of another, as when the products are joined
+    there, too, each tile would multiply the first value's weight by it again.
+    """
+    out = attention_of(2.0**exponent, 1024, ml_dtypes.bfloat16)
+    np.testing.assert_allclose(out, 2, rtol=2**-8)
+
+
+@pytest.mark.parametrize(
+    ("exponent", "dtype"), [(30.4, ml_dtypes.bfloat16), (27.4, np.float16)], ids=str
+)
+def test_weights_are_finite_below_the_bound(exponent: float, dtype: npt.DTypeLike) -> None:
+    """docs/reference/ops.md names 2^31, and 2^28 of float16."""
+    np.testing.assert_allclose(attention_of(2.0**exponent, 64, dtype), 2, rtol=2**-8)
