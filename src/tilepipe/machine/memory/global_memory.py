@@ -127,7 +127,7 @@ class GlobalTensor:
             # nothing writes it: a tile may hold a box of it without a copy (`Slot.fill`)
             self.values = self.values.view()
             self.values.flags.writeable = False
-        self.boxes: dict[tuple[Coords, int, int], Array | None] = {}
+        self.boxes: dict[tuple[Coords, int, int], Array] = {}
         self.kept = 0
         self.shape: tuple[int, ...] = (
             (*array.shape[:-1], array.shape[-1] * param.dtype.per_byte) if packed else array.shape
@@ -166,22 +166,21 @@ class GlobalTensor:
             return self._read(coords, rows, cols)
         key = coords, rows, cols
         box = self.boxes.get(key)
-        if box is None:
-            box = self._read(coords, rows, cols)
-            if key not in self.boxes:
-                self.boxes[key] = None
-            elif self.kept + box.size <= self.values.size:
-                box = self._keep(key, box)
-        return box
+        return self._packed(key) if box is None else box
 
-    def _keep(self, key: tuple[Coords, int, int], box: Array) -> Array:
-        """Keeps a box for further reads, as long as all of them are no more than the tensor. By
+    def _packed(self, key: tuple[Coords, int, int]) -> Array:
+        """A box, kept for further reads as long as all of them are no more than the tensor. By
         columns: a product A · Bᵀ of small tiles whose columns each lie together takes BLAS half
-        the time, and packed boxes are read faster than parts of a large array.
+        the time, and packed boxes are read faster than parts of a large array. The first read of
+        a box, too, and one that is not kept: BLAS adds up in another order where elements lie
+        otherwise, and who reads first is the scheduler's choice.
         """
-        box = self.boxes[key] = np.array(box, order="F")
+        box = np.array(self._read(*key), order="F")
         box.flags.writeable = False
-        self.kept += box.size
+        assert self.values is not None
+        if self.kept + box.size <= self.values.size:
+            self.boxes[key] = box
+            self.kept += box.size
         return box
 
     def _read(self, coords: Coords, rows: int, cols: int) -> Array:
