@@ -369,6 +369,10 @@ DECODE: dict[str, Settings] = {
     "d 192": {"d": 192},
     "d 256": {"d": 256, "tokens": 2},
     "of 8 bits, d 192": {"cache": "float8_e4m3", "d": 192},
+    "17 rows": {"heads": 17},
+    "of 8 bits, 64 rows": {"cache": "float8_e4m3", "tokens": 4, "heads": 16, "d": 64},
+    "of 8 bits, 128 keys": {"cache": "float8_e4m3", "bn": 128, "ctas": 1, "stages": 2},
+    "three waves": {"ctas": 1, "waves": 3},
 }
 _ATTENTION_SM100: dict[str, Settings] = {
     "default": {},

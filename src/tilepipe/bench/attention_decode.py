@@ -260,7 +260,7 @@ def _contest(settings: Mapping[str, Any], seed: int, chip: tp.Chip) -> Contest:
         operands = made()
         launches = {OURS: operands.ours(cfg)}
         peers, missing = operands.peers()
-        config = f"{cfg.bn} s{cfg.stages} ctas={cfg.ctas}"
+        config = f"{cfg.bn} s{cfg.stages} ctas={cfg.ctas}×{cfg.waves}"
         return Sides(
             config,
             operands.sets,

@@ -154,7 +154,7 @@ def _sizes(settings: Mapping[str, Any]) -> Sizes:
     them longer than it.
     """
     cfg = _CONFIGS.config(settings)
-    ctas, found = SMS * cfg.ctas, Sizes()
+    ctas, found = SMS * cfg.ctas * cfg.waves, Sizes()
     for steps, empty in zip(steps_of(cfg.stages), (1, CHUNK - 1), strict=True):
         tiles = max(ctas * steps - (empty == 1), 4)
         first = tiles - max(tiles // 3, 1)

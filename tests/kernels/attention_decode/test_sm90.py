@@ -326,7 +326,8 @@ def test_arguments_that_do_not_fit(changes: dict[str, Any], words: str) -> None:
         (256, False, DecodeConfig(bn=48, ctas=1), "ctas=1 the registers of a thread have room for"),
         (256, False, DecodeConfig(bn=16), "ctas=2 the registers of a thread have room for 0"),
         (64, True, DecodeConfig(bn=96), "widens 64 at once, so it is a multiple of 64"),
-        (128, True, DecodeConfig(stages=5), "5 · 2 · 64 · 128 · 1 = 81,920 bytes; 2 CTAs of an SM"),
+        (128, True, DecodeConfig(stages=6), "6 · 2 · 64 · 128 · 1 = 98,304 bytes; 2 CTAs of an SM"),
+        (64, True, DecodeConfig(stages=6), "6 · 2 · 64 · 128 · 1 = 98,304 bytes; 2 CTAs of an SM"),
     ],
 )
 def test_sizes_that_do_not_fit(d: int, narrow: bool, cfg: DecodeConfig | None, words: str) -> None:

@@ -5,6 +5,7 @@ differs for one of 8 bits. Scores never leave registers.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import tilepipe as tp
@@ -30,6 +31,17 @@ class Operands:
     q: tp.GlobalTensor
     tile: tp.SmemTile
     scale: tp.Value
+
+    def queries(self, at: Segment, width: int) -> tp.Fragment:
+        """The rows of q of an item, those of a token after those of the one before; then zeros."""
+        ctx, q, results = self.ctx, self.q, self.results
+        found = ctx.fragment(shape=(ROWS, width), dtype=q.dtype)
+        found.fill(0)
+        for token in ctx.range(results.tokens):
+            # Rows of other tokens are outside of the tensor, and 0.
+            where = (at.batch, token, at.head, -token * results.group, 0)
+            found.set(found + ctx.load_global(q, where, (ROWS, width)))
+        return found
 
 
 class Attention:
@@ -58,10 +70,12 @@ class Attention:
                         self.multiply(at, i, k_tile, v_tile)
             inverse, logarithm = self.softmax.result()
             value = self.sums * self.of_output(at, inverse)
-            with ctx.when(at.tiles == at.end - at.start):
-                results.store(at, 0, value, logarithm)
-            with ctx.otherwise():
-                results.hand_over(share, at, value, logarithm)
+            results.finish(
+                share,
+                at,
+                partial(results.store, at, 0, value, logarithm),
+                partial(results.store_part, value, logarithm),
+            )
 
     def factor(self) -> tp.Value | tp.Fragment:
         """What scores are multiplied with: a number, or one for each row."""
@@ -74,20 +88,9 @@ class Attention:
     def load_queries(self, at: Segment) -> None:
         """Puts the queries of an item into shared memory."""
         # Each warp writes the rows that its own products have read.
-        self.ctx.store(self.of.tile, self.queries(at, self.of.results.width))
+        self.ctx.store(self.of.tile, self.of.queries(at, self.of.results.width))
         self.ctx.fence_proxy_async()
         self.ctx.sync_warpgroup()
-
-    def queries(self, at: Segment, width: int) -> tp.Fragment:
-        """The rows of q of an item, those of a token after those of the one before; then zeros."""
-        ctx, q, results = self.ctx, self.of.q, self.of.results
-        found = ctx.fragment(shape=(ROWS, width), dtype=q.dtype)
-        found.fill(0)
-        for token in ctx.range(results.tokens):
-            # Rows of other tokens are outside of the tensor, and 0.
-            where = (at.batch, token, at.head, -token * results.group, 0)
-            found.set(found + ctx.load_global(q, where, (ROWS, width)))
-        return found
 
     def multiply(self, at: Segment, i: tp.Value, k_tile: tp.SmemTile, v_tile: tp.SmemTile) -> None:
         """Tile i of a segment: v_tile is (d, keys)."""
@@ -98,32 +101,34 @@ class Attention:
         key = ctx.let((at.first + i) * of.bn, "key")
         with ctx.when(of.seen.cuts(key, of.bn, at.keys)):
             self.mask(at, key)
-            self._clear(at, key, v_tile)
+            clear(self.of, at, key, v_tile)
         self.weigh()
         ctx.mma(self.sums, self.weights, v_tile)
 
     def mask(self, at: Segment, key: tp.Value) -> None:
         """Takes out the scores of keys that a row does not see."""
-        of = self.of.sequences
-        place: Any = key + self.ctx.col_index(of.bn)
-        self.softmax.mask(of.seen.mask(place, ROWS, self.of.results.group, at.keys))
-
-    def _clear(self, at: Segment, key: tp.Value, v_tile: tp.SmemTile) -> None:
-        """Takes out the values that no row sees, since 0, their weight, times what may be NaN would
-        be NaN.
-        """
         ctx, of = self.ctx, self.of.sequences
         place: Any = key + ctx.col_index(of.bn)
-        for row in range(0, self.of.results.width, ROWS):
-            rows = v_tile.rows(row, ROWS)
-            values = ctx.fragment(shape=(ROWS, of.bn), dtype=v_tile.dtype)
-            values.load(rows)
-            ctx.store(rows, ctx.select(of.seen.held(place, at.keys), values, 0.0))
-        ctx.fence_proxy_async()
-        ctx.sync_warpgroup()
+        token: Any = ctx.row_index(ROWS) // self.of.results.group
+        self.softmax.mask(of.seen.mask(place, token, at.keys))
 
     def weigh(self) -> None:
         """Scores -> weights; the sums so far are scaled as the weights are."""
         self.softmax.update()
         self.weights.set(self.scores)
         self.sums.set(self.sums * self.softmax.factor)
+
+
+def clear(operands: Operands, at: Segment, key: tp.Value, v_tile: tp.SmemTile) -> None:
+    """Takes out the values of a tile (d, keys) that no query sees, since 0, their weight, times
+    what may be NaN would be NaN.
+    """
+    ctx, of = operands.ctx, operands.sequences
+    place: Any = key + ctx.col_index(of.bn)
+    for row in range(0, operands.results.width, ROWS):
+        rows = v_tile.rows(row, ROWS)
+        values = ctx.fragment(shape=(ROWS, of.bn), dtype=v_tile.dtype)
+        values.load(rows)
+        ctx.store(rows, ctx.select(of.seen.held(place, at.keys), values, 0.0))
+    ctx.fence_proxy_async()
+    ctx.sync_warpgroup()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +21,9 @@ class Results:
 
     Attributes:
         out: (batch, tokens, kv_heads, group, d). lse: (batch, kv_heads, tokens, group) or None.
-        parts: float32 (2 · CTAs, rows, d), part_lse: float32 (2 · CTAs, rows): of the segments of
-            items that several CTAs share, O and the logarithm of the sum of exponentials.
+        parts: float32 (2 · CTAs, rows, d), or as a subclass has it, part_lse: float32 (2 · CTAs,
+            rows): of the segments of items that several CTAs share, O and the logarithm of the sum
+            of exponentials.
         tickets: int32 (batch · kv_heads,), 0 before and after.
         drawn: a number in shared memory.
         held: numbers of parts that a thread loads together.
@@ -41,7 +43,41 @@ class Results:
     group: int
     tokens: int
     width: int
-    pairs: tp.DType | None
+    pairs: tp.DType | None = None
+
+    @property
+    def rows(self) -> int:
+        """Queries of an item."""
+        return self.group * self.tokens
+
+    def finish(
+        self,
+        share: Share,
+        at: Segment,
+        store: Callable[[], None],
+        store_part: Callable[[tp.Value], None],
+    ) -> None:
+        """Stores the result of an item that is this CTA's alone. Of another one writes the part
+        that this CTA has to a place, and brings all together if the others have written theirs.
+        """
+        ctx = self.ctx
+        with ctx.when(at.tiles == at.end - at.start):
+            store()
+        with ctx.otherwise():
+            first, last = (
+                ctx.let(share.of_tile(tile), name)
+                for tile, name in ((at.start, "first_share"), (at.end - 1, "last_share"))
+            )
+            store_part(share.part(ctx.cluster_id, at.start))
+            ticket = self.tickets[at.batch * share.sequences.heads + at.head]
+            ctx.sync_warpgroup()  # all threads have written
+            with ctx.elect_one("warpgroup"):
+                ctx.store(self.drawn[0, 0], ctx.atomic_add(ticket, 1, order="acq_rel"))
+            ctx.sync_warpgroup()  # all threads know the ticket, and come after the acquire
+            with ctx.when(ctx.load(self.drawn[0, 0]) == last - first):
+                self._combine(share, at, first, last)
+                with ctx.elect_one("warpgroup"):
+                    ctx.store(ticket, 0)
 
     def store(self, at: Segment, first: tp.Value | int, value: Any, logarithm: Any) -> None:
         """Writes rows of an item from `first` on, which are its tokens' one after the other."""
@@ -55,27 +91,10 @@ class Results:
             if self.lse is not None:
                 ctx.store_global(self.lse, (at.batch, at.head, token, row), logarithm)
 
-    def hand_over(self, share: Share, at: Segment, value: Any, logarithm: Any) -> None:
-        """Writes the part of an item that this CTA has; brings all together if the others have
-        written theirs.
-        """
-        ctx = self.ctx
-        first, last = (
-            ctx.let(share.of_tile(tile), name)
-            for tile, name in ((at.start, "first_share"), (at.end - 1, "last_share"))
-        )
-        part = share.part(ctx.cluster_id, at.start)
-        ctx.store_global(self.parts, (part, 0, 0), value)
-        ctx.store_global(self.part_lse, (part, 0), logarithm)
-        ticket = self.tickets[at.batch * share.sequences.heads + at.head]
-        ctx.sync_warpgroup()  # all threads have written
-        with ctx.elect_one("warpgroup"):
-            ctx.store(self.drawn[0, 0], ctx.atomic_add(ticket, 1, order="acq_rel"))
-        ctx.sync_warpgroup()  # all threads know the ticket, and come after the acquire
-        with ctx.when(ctx.load(self.drawn[0, 0]) == last - first):
-            self._combine(share, at, first, last)
-            with ctx.elect_one("warpgroup"):
-                ctx.store(ticket, 0)
+    def store_part(self, value: Any, logarithm: Any, part: tp.Value) -> None:
+        """Writes the rows of a part."""
+        self.ctx.store_global(self.parts, (part, 0, 0), value)
+        self.ctx.store_global(self.part_lse, (part, 0), logarithm)
 
     def _combine(self, share: Share, at: Segment, first: tp.Value, last: tp.Value) -> None:
         """The result of an item, of the parts of the shares `first` to `last`, in their order."""
@@ -85,41 +104,74 @@ class Results:
         threads = (part & -part) // VECTOR
         layout, height = f"rows:{threads}", THREADS // threads
         at_once = max(self.held * threads // self.width, 1)  # parts
-        largest, total = (ctx.fragment(shape=(height, 1), layout=layout) for _ in range(2))
-        sums = ctx.fragment(shape=(height, self.width), layout=layout)
-        for block in ctx.range(-(-self.group * self.tokens // height)):
+        top, shape = ((height, n) for n in (1, self.width))
+        largest, total = (ctx.fragment(shape=top, layout=layout) for _ in range(2))
+        merged = Merged(largest, total, [ctx.fragment(shape=shape, layout=layout)])
+        for block in ctx.range(-(-self.rows // height)):
             row = ctx.let(block * height, "row")
-            largest.fill(-math.inf)
-            total.fill(0)
-            sums.fill(0)
-            for step in ctx.range(ctx.ceil_div(last - first + 1, at_once)):
-                shares = [first + step * at_once + i for i in range(at_once)]
-                places = [share.part(ctx.min(x, last), at.start) for x in shares]
-                tops = [
-                    ctx.load_global(self.part_lse, (x, row), (height, 1), layout=layout)
-                    for x in places
-                ]
-                values = [
-                    ctx.load_global(self.parts, (x, row, 0), (height, self.width), layout=layout)
-                    for x in places
-                ]
-                for number, top in zip(shares, tops, strict=True):
-                    top.set(ctx.select(number <= last, top, -math.inf))
-                before = ctx.fragment(largest)
-                for top in tops:
-                    largest.set(largest.maximum(top))
-                base = ctx.fragment(ctx.select(largest == -math.inf, 0.0, largest))
-                shrink = ctx.fragment(_exp(before - base))
-                total.set(total * shrink)
+
+            def load(part: tp.Value, row: tp.Value = row) -> tuple[tp.Fragment, list[tp.Fragment]]:
+                return (
+                    ctx.load_global(self.part_lse, (part, row), top, layout=layout),
+                    [ctx.load_global(self.parts, (part, row, 0), shape, layout=layout)],
+                )
+
+            inverse, logarithm = merged.take(share, at, first, last, at_once, load)
+            self.store(at, row, merged.sums[0] * inverse, logarithm)
+
+
+@dataclass(frozen=True, eq=False)
+class Merged:
+    """What several parts become.
+
+    Attributes:
+        largest, total: of the logarithms, and of the exponentials below it. sums: of O.
+    """
+
+    largest: tp.Fragment
+    total: tp.Fragment
+    sums: list[tp.Fragment]
+
+    def take(
+        self,
+        share: Share,
+        at: Segment,
+        first: tp.Value,
+        last: tp.Value,
+        at_once: int,
+        load: Callable[[tp.Value], tuple[tp.Fragment, list[tp.Fragment]]],
+    ) -> tuple[tp.FragmentValue, tp.FragmentValue]:
+        """Takes the parts of the shares `first` to `last`, which `load` gives, `at_once` together.
+
+        Returns:
+            What the sums are multiplied with, and the logarithm.
+        """
+        ctx, largest, total = share.sequences.ctx, self.largest, self.total
+        largest.fill(-math.inf)
+        for zero in (total, *self.sums):
+            zero.fill(0)
+        for step in ctx.range(ctx.ceil_div(last - first + 1, at_once)):
+            shares = [first + step * at_once + i for i in range(at_once)]
+            found = [load(share.part(ctx.min(x, last), at.start)) for x in shares]
+            for number, (top, _) in zip(shares, found, strict=True):
+                top.set(ctx.select(number <= last, top, -math.inf))
+            before = ctx.fragment(largest)
+            for top, _ in found:
+                largest.set(largest.maximum(top))
+            base = ctx.fragment(ctx.select(largest == -math.inf, 0.0, largest))
+            shrink = ctx.fragment(_exp(before - base))
+            total.set(total * shrink)
+            for sums in self.sums:
                 sums.set(sums * shrink)
-                for top, value in zip(tops, values, strict=True):
-                    weight = ctx.fragment(_exp(top - base))
-                    total += weight
+            for top, values in found:
+                weight = ctx.fragment(_exp(top - base))
+                total += weight
+                for sums, value in zip(self.sums, values, strict=True):
                     sums += value * weight
-            nothing = total == 0.0
-            inverse = ctx.fragment(ctx.select(nothing, 0.0, 1.0 / total))
-            logarithm = largest + total.apply("log2") * math.log(2)
-            self.store(at, row, sums * inverse, ctx.select(nothing, -math.inf, logarithm))
+        nothing: Any = total == 0.0
+        inverse = ctx.fragment(ctx.select(nothing, 0.0, 1.0 / total))
+        logarithm = largest + total.apply("log2") * math.log(2)
+        return inverse, ctx.select(nothing, -math.inf, logarithm)
 
 
 def _exp(x: Any) -> Any:

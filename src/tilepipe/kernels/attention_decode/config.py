@@ -15,6 +15,9 @@ HELD = {1: 128, 2: 64}  # numbers of an item's parts that a thread has in them a
 # Keys of a tile, by CTAs of an SM and the padded size of a head, whose scores and weights the
 # registers hold beside the sums. Found by compiling: with 16 more ptxas spills.
 MOST_KEYS = {1: {64: 160, 128: 64, 192: 64, 256: 32}, 2: {64: 160, 128: 64, 192: 32, 256: 0}}
+MOST_COLUMNS = 16  # queries of an item that are columns; more are rows
+# Keys of a tile of 8 bits and heads up to 128, where queries are columns.
+MOST_NARROW_KEYS = 128
 SMEM_OF_CTA = 1024  # bytes that an SM keeps for itself for each CTA
 SLACK = 512  # bytes of shared memory: barriers, the ticket, alignment
 
@@ -26,17 +29,22 @@ class DecodeConfig(Settings):
     Attributes:
         bn: keys of a tile.
         stages: tiles of K and V in the ring.
-        ctas: CTAs of an SM. All of them together share the tiles of all sequences.
+        ctas: CTAs of an SM.
+        waves: CTAs that an SM takes one after the other in each of these places. All CTAs together
+            share the tiles of all sequences. With several waves SMs that are faster take more, and
+            a CTA begins while others of its SM load; each finds its share anew.
     """
 
     bn: int = 64
     stages: int = 2
     ctas: int = 2
+    waves: int = 1
 
     def _rules(self) -> dict[str, bool]:
         return {
             "bn must be a multiple of 16 up to 160": self.bn % 16 == 0 and self.bn <= 160,
             "ctas must be 1 or 2": self.ctas in REGISTERS,
+            "waves must be from 1 to 8": 1 <= self.waves <= 8,
         }
 
     @property
@@ -50,6 +58,31 @@ class DecodeConfig(Settings):
         return HELD[self.ctas]
 
 
-def padded(d: int) -> int:
-    """Elements of a head in shared memory: whole spans of the swizzle."""
-    return -(-d // SPAN) * SPAN
+def padded(d: int, span: int = SPAN) -> int:
+    """Elements of a head in shared memory: whole spans."""
+    return -(-d // span) * span
+
+
+def columns(rows: int) -> int:
+    """The columns of a wgmma for so many queries."""
+    return -(-rows // 8) * 8
+
+
+@dataclass(frozen=True)
+class Form:
+    """How the queries of an item lie.
+
+    Attributes:
+        columns: whether they are the columns of products, and not rows. width: elements of a head
+            in shared memory.
+    """
+
+    columns: bool
+    width: int
+
+    @classmethod
+    def of(cls, rows: int, d: int, narrow: bool, bn: int) -> Form:
+        """Of so many queries of an item, and tiles of `bn` keys."""
+        found = rows <= MOST_COLUMNS and bn % ROWS == 0
+        # The even elements of heads of 8 bits, and the odd ones, are rows of a wgmma then.
+        return cls(found, padded(d, 2 * ROWS if found and narrow else SPAN))

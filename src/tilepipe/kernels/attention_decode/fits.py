@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import tilepipe as tp
 from tilepipe.kernels.attention_decode.config import (
+    MOST_COLUMNS,
     MOST_KEYS,
+    MOST_NARROW_KEYS,
     ROWS,
     SLACK,
     SMEM_OF_CTA,
     DecodeConfig,
+    Form,
+    columns,
     padded,
 )
 from tilepipe.kernels.attention_decode.validation import Extents
@@ -18,8 +22,9 @@ def check_fits(cfg: DecodeConfig, found: Extents, chip: tp.Chip) -> None:
     """Raises BindError where an SM has not room for so many CTAs, or where pages neither make
     up a tile nor are made up by tiles, or where the registers do not suffice.
     """
-    d, page, width, nbytes = found.d, found.page, padded(found.d), found.cache_dtype.nbytes
-    most = MOST_KEYS[cfg.ctas][width]
+    d, page, nbytes = found.d, found.page, found.cache_dtype.nbytes
+    width = Form.of(found.rows, d, found.narrow, cfg.bn).width
+    most = most_keys(found, cfg.ctas)
     if cfg.bn > most:
         raise tp.BindError(
             f"bn={cfg.bn} keys of a tile: with heads of {d} elements and ctas={cfg.ctas} the"
@@ -48,7 +53,17 @@ def check_fits(cfg: DecodeConfig, found: Extents, chip: tp.Chip) -> None:
 
 
 def fixed_bytes(found: Extents, bn: int) -> int:
-    """Bytes of shared memory of a CTA beside the ring: queries, and a tile of a narrow cache that
-    has become one of 16 bits.
+    """Bytes of shared memory of a CTA beside the ring: queries, and weights where queries are
+    columns, or a tile of a narrow cache that has become one of 16 bits.
     """
-    return (ROWS + 2 * bn * found.narrow) * padded(found.d) * 2
+    form = Form.of(found.rows, found.d, found.narrow, bn)
+    if form.columns:
+        return (ROWS * form.width + bn * columns(found.rows)) * 2
+    return (ROWS + 2 * bn * found.narrow) * form.width * 2
+
+
+def most_keys(found: Extents, ctas: int) -> int:
+    """Keys of a tile for which the registers suffice."""
+    if found.narrow and found.rows <= MOST_COLUMNS and found.d <= 2 * ROWS:
+        return MOST_NARROW_KEYS
+    return MOST_KEYS[ctas][padded(found.d)]

@@ -30,21 +30,55 @@ MOST_FACTOR = (2 - 2.0**-23) * 2.0**127  # of float32; infinity times a score of
 
 
 @dataclass(frozen=True, eq=False)
-class NarrowOperands(Operands):
-    """What the role works on.
+class Scaled(Operands):
+    """What a role works on.
 
     Attributes:
         q: words of 32 bits, two elements each, of dtype `q_dtype`.
-        k_tile, v_tile: (keys, d) float16. k_scale, v_scale: float32 (batch, kv_heads), what K and V
-            are multiplied with; None: 1. v_factor: what V is multiplied with, too.
+        k_scale, v_scale: float32 (batch, kv_heads), what K and V are multiplied with; None: 1.
+            v_factor: what V is multiplied with, too.
     """
 
     q_dtype: tp.DType
-    k_tile: tp.SmemTile
-    v_tile: tp.SmemTile
     k_scale: tp.GlobalTensor | None
     v_scale: tp.GlobalTensor | None
     v_factor: tp.Value
+
+    def scaled_queries(self, at: Segment) -> tp.FragmentValue:
+        """Puts the queries of an item into shared memory, divided by powers of two. Returns (rows,
+        1) what scores are multiplied with.
+        """
+        ctx, half = self.ctx, self.results.width // 2
+        even, odd = parted(ctx, self.queries(at, half), self.q_dtype)
+        size = even.apply("abs").maximum(odd.apply("abs")).max()
+        power = ctx.fragment((size.bitcast("uint32") & EXPONENT).bitcast("float32"))
+        power.set(power.maximum(SMALLEST).minimum(LARGEST) * LOWERED)
+        inverse = ctx.fragment((2 * 127 << 23) - power.bitcast("uint32")).bitcast("float32")
+        ctx.store(self.tile.cols(0, half), even * inverse)
+        ctx.store(self.tile.cols(half, half), odd * inverse)
+        factor = self._times(self.k_scale, at, self.scale * RAISED)
+        found: tp.FragmentValue = (power * factor).maximum(LEAST_FACTOR).minimum(MOST_FACTOR)
+        return found
+
+    def value_factor(self, at: Segment) -> tp.Value:
+        """What sums of weights · values are multiplied with."""
+        found: tp.Value = self._times(self.v_scale, at, self.v_factor * RAISED)
+        return found
+
+    def _times(self, scales: tp.GlobalTensor | None, at: Segment, factor: Any) -> Any:
+        return factor if scales is None else self.ctx.load(scales[at.batch, at.head]) * factor
+
+
+@dataclass(frozen=True, eq=False)
+class NarrowOperands(Scaled):
+    """What the role works on.
+
+    Attributes:
+        k_tile, v_tile: (keys, d) float16.
+    """
+
+    k_tile: tp.SmemTile
+    v_tile: tp.SmemTile
 
 
 class NarrowAttention(Attention):
@@ -62,26 +96,13 @@ class NarrowAttention(Attention):
 
     def of_output(self, at: Segment, inverse: tp.Fragment) -> tp.FragmentValue:
         """(rows, 1): what the sums of an item are multiplied with."""
-        factor: tp.Value = self._scaled(self.of.v_scale, at, self.of.v_factor * RAISED)
-        return inverse * factor
-
-    def _scaled(self, scales: tp.GlobalTensor | None, at: Segment, factor: Any) -> Any:
-        return factor if scales is None else self.ctx.load(scales[at.batch, at.head]) * factor
+        return inverse * self.of.value_factor(at)
 
     def load_queries(self, at: Segment) -> None:
         """Puts the queries of an item into shared memory, and sets their factors."""
-        ctx, half = self.ctx, self.of.results.width // 2
-        even, odd = parted(ctx, self.queries(at, half), self.of.q_dtype)
-        size = even.apply("abs").maximum(odd.apply("abs")).max()
-        power = ctx.fragment((size.bitcast("uint32") & EXPONENT).bitcast("float32"))
-        power.set(power.maximum(SMALLEST).minimum(LARGEST) * LOWERED)
-        inverse = ctx.fragment((2 * 127 << 23) - power.bitcast("uint32")).bitcast("float32")
-        ctx.store(self.of.tile.cols(0, half), even * inverse)
-        ctx.store(self.of.tile.cols(half, half), odd * inverse)
-        factor = self._scaled(self.of.k_scale, at, self.of.scale * RAISED)
-        self._factor.set((power * factor).maximum(LEAST_FACTOR).minimum(MOST_FACTOR))
-        ctx.fence_proxy_async()
-        ctx.sync_warpgroup()
+        self._factor.set(self.of.scaled_queries(at))
+        self.ctx.fence_proxy_async()
+        self.ctx.sync_warpgroup()
 
     def multiply(self, at: Segment, i: tp.Value, k_tile: tp.SmemTile, v_tile: tp.SmemTile) -> None:
         """Tile i of a segment: both tiles are (keys, pairs)."""

@@ -35,14 +35,26 @@ def widen(ctx: tp.Context, source: tp.SmemTile, target: tp.SmemTile) -> None:
     """A tile of pairs of e4m3 (rows, n) -> (rows, 2 n) float16 of 2^-8 times as much: the even
     elements in the left half, the odd ones in the right one. NaN becomes 1.875.
     """
-    rows, n = source.shape
+    n = source.shape[1]
     for col in range(0, n, PART):
         part = min(PART, n - col)
-        pairs = ctx.fragment(shape=(rows, part), dtype=source.dtype)
-        pairs.load(source.cols(col, part))
-        words = ctx.fragment(pairs.bitcast("uint32"))
-        ctx.store(target.cols(col, part), _halves(words << 7, words << 8))
-        ctx.store(target.cols(n + col, part), _halves(words >> 1, words))
+        even, odd = widened(loaded(ctx, source.cols(col, part)))
+        ctx.store(target.cols(col, part), even)
+        ctx.store(target.cols(n + col, part), odd)
+
+
+def loaded(ctx: tp.Context, source: tp.SmemTile) -> tp.Fragment:
+    """A tile of pairs of e4m3 (m, n) in registers, as words (m, n / 2) of two pairs each."""
+    pairs = ctx.fragment(shape=source.shape, dtype=source.dtype)
+    pairs.load(source)
+    return ctx.fragment(pairs.bitcast("uint32"))
+
+
+def widened(words: tp.Fragment) -> tuple[tp.FragmentValue, tp.FragmentValue]:
+    """The even and the odd elements of pairs of e4m3, each (m, n), as float16 of 2^-8 times as
+    much. NaN becomes 1.875.
+    """
+    return _halves(words << 7, words << 8), _halves(words >> 1, words)
 
 
 def _halves(others: tp.FragmentValue, signs: tp.FragmentValue) -> tp.FragmentValue:
@@ -61,7 +73,12 @@ def parted(
 def joined(ctx: tp.Context, value: tp.FragmentValue, dtype: tp.DType) -> tp.FragmentValue:
     """(rows, 2 n), the even elements in the left half, as words of two neighbours each."""
     n = value.shape[1] // 2
-    low, high = (value.cols(col, n).to(dtype).to("float32") for col in (0, n))
+    return paired(ctx, value.cols(0, n), value.cols(n, n), dtype)
+
+
+def paired(ctx: tp.Context, even: Any, odd: Any, dtype: tp.DType) -> tp.FragmentValue:
+    """Even and odd elements as words of two neighbours each."""
+    low, high = (x.to(dtype).to("float32") for x in (even, odd))
     words: tp.FragmentValue
     if dtype is tp.bfloat16:
         words = low.bitcast("uint32") >> 16 | high.bitcast("uint32")

@@ -39,12 +39,13 @@ class Seen:
             return cut
         return cut | (key < keys - 1 - self.left)
 
-    def mask(self, place: tp.FragmentValue, rows: int, group: int, keys: tp.Value) -> Any:
-        """Which of the keys at `place` (1, n) a row sees, `group` rows for each token."""
+    def mask(self, place: Any, token: Any, keys: tp.Value) -> Any:
+        """Which of the keys at `place`, one for each column or row of scores, a token sees, one for
+        each row or column.
+        """
         seen: Any = place < keys
         if self.tokens == 1 and self.left is None:
             return seen
-        token: Any = self.ctx.row_index(rows) // group
         if self.causal:
             seen = place < (token + (keys - (self.tokens - 1))).minimum(keys)
         if self.left is not None:

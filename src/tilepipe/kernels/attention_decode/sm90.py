@@ -1,21 +1,24 @@
 """Attention of a few query tokens over a cache of keys and values, for Hopper: out = softmax(scale
 · Q · Kᵀ) · V, which takes as long as reading K and V does.
 
-The query heads that share a head of K and V, of all tokens, are rows of one wgmma, so that the
-cache is read once. One TMA warp brings tiles of K and V, a warpgroup multiplies:
+The query heads that share a head of K and V, of all tokens, are the columns of one wgmma, or its
+rows where they are many, so that the cache is read once. One TMA warp brings tiles of K and V, a
+warpgroup multiplies:
 
     load      K, V (n)     K, V (n + 1)            K, V (n + 2)   ...     one warp
-    attend    S = Q · Kᵀ, softmax, O += P · V (n)  |  (n + 1)     ...     one warpgroup
+    attend    S = K · Qᵀ, softmax, O += Vᵀ · P (n)  |  (n + 1)     ...    one warpgroup
 
-All CTAs are resident, several to an SM, and share the tiles of all sequences equally (`shares`).
-Where an item lies in several shares, each CTA writes its O and the logarithm of its sum of
-exponentials to a place of its own and draws a ticket; the one that draws the last brings them
-together, and puts the ticket back (`combine`). Nobody waits, and every launch gives the same bits.
+All CTAs share the tiles of all sequences equally (`shares`): as many as are resident, or, where
+there are several times as many sequences and heads, about one for each. Where an item lies in
+several shares, each CTA writes its O and the logarithm of its sum of exponentials to a place of its
+own and draws a ticket; the one that draws the last brings them together, and puts the ticket back
+(`combine`). Nobody waits, and every launch gives the same bits.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -23,11 +26,13 @@ import numpy as np
 import tilepipe as tp
 from tilepipe.kernels.attention_decode.attend import Attention, Operands
 from tilepipe.kernels.attention_decode.cache import Cache
+from tilepipe.kernels.attention_decode.column_results import ColumnResults
+from tilepipe.kernels.attention_decode.columns import ColumnAttention, NarrowColumns, WideColumns
 from tilepipe.kernels.attention_decode.combine import Results
-from tilepipe.kernels.attention_decode.config import ROWS, DecodeConfig, padded
+from tilepipe.kernels.attention_decode.config import ROWS, DecodeConfig, Form, columns
 from tilepipe.kernels.attention_decode.fits import check_fits
 from tilepipe.kernels.attention_decode.heuristics import choose_sm90
-from tilepipe.kernels.attention_decode.narrow import NarrowAttention, NarrowOperands
+from tilepipe.kernels.attention_decode.narrow import NarrowAttention, NarrowOperands, Scaled
 from tilepipe.kernels.attention_decode.pairs import HALF
 from tilepipe.kernels.attention_decode.seen import Seen
 from tilepipe.kernels.attention_decode.shares import Sequences
@@ -38,6 +43,7 @@ from tilepipe.kernels.attention_decode.validation import (
     of_cache,
     of_descale,
     of_lse,
+    of_output,
     of_queries,
 )
 from tilepipe.kernels.common.validation import Array, check_config, mapped, unboxed
@@ -82,17 +88,22 @@ def attention_decode(
     included. left: of a window, if `windowed`.
 
     narrow: the dtype of q and out, where the cache is of 8 bits. Then these two have words of two
-    elements, k and v, both (..., s, d), pairs; k_scale, v_scale are (batch, kv_heads), and v_factor
-    a number for all values.
+    elements, k and v pairs; k_scale, v_scale are (batch, kv_heads), and v_factor a number for all
+    values.
+
+    Where queries are columns (`Form`) the last two dimensions of out come the other way round; with
+    a narrow cache those of v do only there.
     """
-    width = padded(d)
-    columns = width if narrow is None else width // 2
+    form = Form.of(group * tokens, d, narrow is not None, cfg.bn)
+    width = form.width
+    line = width if narrow is None else width // 2
+    turned = narrow is None or form.columns
     payload = tp.StandardTilePayload(
         a_type=k.dtype,
         b_type=v.dtype,
-        a_shape=(cfg.bn, columns),
-        b_shape=(columns, cfg.bn) if narrow is None else (cfg.bn, columns),
-        b_order="col" if narrow is None else "row",
+        a_shape=(cfg.bn, line),
+        b_shape=(line, cfg.bn) if turned else (cfg.bn, line),
+        b_order="col" if turned else "row",
     )
     inputs = tp.InputTilePipeline.allocate(ctx, payload, num_group_stages=cfg.stages)
     q_dtype = q.dtype if narrow is None else HALF
@@ -101,29 +112,37 @@ def attention_decode(
     capacity = k.shape[2] if table is None else ctx.let(table.shape[1] * page, "capacity")
     seen = Seen(ctx, tokens, causal, left if windowed else None)
     sequences = Sequences(ctx, lengths, capacity, q.shape[0], q.shape[2], cfg.bn, seen)
-    results = Results(
-        ctx, out, lse, parts, part_lse, tickets, drawn, cfg.held, group, tokens, width, narrow
-    )
+    places = ctx, out, lse, parts, part_lse, tickets, drawn, cfg.held, group, tokens, width, narrow
+    results = ColumnResults(*places) if form.columns else Results(*places)
     load_registers, attend_registers = cfg.registers
-    cache = Cache(ctx, k, v, table, page, cfg.bn, turned=narrow is None)
+    cache = Cache(ctx, k, v, table, page, cfg.bn, turned)
     ctx.role("load", warps=1, registers=load_registers)(partial(load, inputs, sequences, cache))
-    of = Operands(ctx, inputs, sequences, results, q, q_tile, scale)
-    if narrow is not None:
+    given = ctx, inputs, sequences, results, q, q_tile, scale
+    scales = k_scale, v_scale, v_factor
+    attention: Callable[[], Attention | ColumnAttention]
+    if isinstance(results, ColumnResults):
+        shape = cfg.bn, results.columns
+        weights = tp.SMemTileArray2D(ctx, q_dtype, *shape, 1, order="col", name="weights")[0]
+        if narrow is None:
+            attention = partial(WideColumns, Operands(*given), results, weights)
+        else:
+            attention = partial(NarrowColumns, Scaled(*given, narrow, *scales), results, weights)
+    elif narrow is None:
+        attention = partial(Attention, Operands(*given))
+    else:
         k_tile, v_tile = (
             tp.SMemTileArray2D(ctx, HALF, cfg.bn, width, 1, name=name)[0]
             for name in ("k_tile", "v_tile")
         )
-        of = NarrowOperands(
-            ctx, inputs, sequences, results, q, q_tile, scale, narrow,
-            k_tile, v_tile, k_scale, v_scale, v_factor,
-        )  # fmt: skip
-    ctx.role("attend", warpgroups=1, registers=attend_registers)(partial(attend, of))
+        widened = NarrowOperands(*given, narrow, *scales, k_tile, v_tile)
+        attention = partial(NarrowAttention, widened)
+    ctx.role("attend", warpgroups=1, registers=attend_registers)(lambda: attention().run())
 
 
 def load(inputs: tp.InputTilePipeline, sequences: Sequences, cache: Cache) -> None:
     """The load role: one lane starts the copies of each tile of keys of the share."""
     ctx = sequences.ctx
-    ctx.launch_dependents()  # all CTAs run already
+    ctx.launch_dependents()  # once the last CTAs run
     with inputs.producer() as producer:
         for at in sequences.share().segments():
             for i in ctx.range(at.tiles):
@@ -134,11 +153,6 @@ def load(inputs: tp.InputTilePipeline, sequences: Sequences, cache: Cache) -> No
                     k_tile, v_tile = stage.tile()
                     cache.load(at, boxes, k_tile, v_tile, stage.barrier())
         producer.drain()
-
-
-def attend(of: Operands) -> None:
-    """The role that multiplies."""
-    (NarrowAttention(of) if isinstance(of, NarrowOperands) else Attention(of)).run()
 
 
 def bind(
@@ -228,7 +242,7 @@ def bind(
         of_queries("q", q, found),
         of_cache("k_cache", k_cache, found, cfg),
         of_cache("v_cache", v_cache, found, cfg),
-        of_queries("out", out, found),
+        of_output(out, found, cfg),
         None if lse is None else of_lse(lse, found),
         unboxed(NAME, "cache_seqlens", cache_seqlens),
         unboxed(NAME, "block_table", block_table),
@@ -257,7 +271,11 @@ def workspace_shapes(
 ) -> tuple[tuple[int, int, int], tuple[int, int], tuple[int]]:
     """The shapes of a workspace: two places for the sums of each CTA, a ticket for each item."""
     items = found.batch * found.kv_heads
-    ctas = min(items * -(-found.capacity // cfg.bn), cfg.ctas * chip.sms)
-    # halves of a head of 8 bits are padded, each for itself
-    width = padded(found.d) if found.narrow else found.d
-    return (2 * ctas, found.rows, width), (2 * ctas, found.rows), (items,)
+    ctas = min(items * -(-found.capacity // cfg.bn), cfg.ctas * cfg.waves * chip.sms)
+    form = Form.of(found.rows, found.d, found.narrow, cfg.bn)
+    part = found.rows, found.d
+    if form.columns:
+        part = form.width, columns(found.rows)
+    elif found.narrow:  # of which halves of a head are padded, each for itself
+        part = found.rows, form.width
+    return (2 * ctas, *part), (2 * ctas, found.rows), (items,)

@@ -10,7 +10,7 @@ from typing import Any
 import tilepipe as tp
 from tilepipe.host_arguments import require_bool
 from tilepipe.kernels.attention.scores import Window
-from tilepipe.kernels.attention_decode.config import ROWS, DecodeConfig, padded
+from tilepipe.kernels.attention_decode.config import ROWS, DecodeConfig, Form
 from tilepipe.kernels.attention_decode.pages import check_pages
 from tilepipe.kernels.attention_decode.pairs import PAIR, taken_for
 from tilepipe.kernels.common.validation import (
@@ -312,18 +312,26 @@ def of_queries(name: str, x: Array, found: Extents) -> tp.TensorMap:
 
 def of_cache(name: str, x: Array, found: Extents, cfg: DecodeConfig) -> tp.TensorMap:
     """The cache as (batch or pages, kv_heads, s or page_size, d), of V turned: (..., d, s); a
-    narrow one as pairs, of V not turned.
+    narrow one as pairs, of V turned where queries are columns.
     """
     rows = min(cfg.bn, found.page) if found.page else cfg.bn
-    width = padded(found.d)
-    if found.narrow:
-        pairs = taken_for(x, PAIR).swapaxes(1, 2)
-        return mapped(NAME, name, pairs, (1, 1, rows, width // 2), order="row", given=x)
-    view, box = x.swapaxes(1, 2), (1, 1, rows, width)
-    if name.startswith("v"):
-        turned, box = view.swapaxes(2, 3), (*box[:2], box[3], rows)
-        return mapped(NAME, name, turned, box, order="col", given=x)
-    return mapped(NAME, name, view, box, order="row", given=x)
+    form = Form.of(found.rows, found.d, found.narrow, cfg.bn)
+    line = form.width // 2 if found.narrow else form.width
+    view = (taken_for(x, PAIR) if found.narrow else x).swapaxes(1, 2)
+    if name.startswith("v") and (form.columns or not found.narrow):
+        return mapped(NAME, name, view.swapaxes(2, 3), (1, 1, line, rows), order="col", given=x)
+    return mapped(NAME, name, view, (1, 1, rows, line), order="row", given=x)
+
+
+def of_output(out: Array, found: Extents, cfg: DecodeConfig) -> tp.TensorMap:
+    """out as `of_queries`; where queries are columns, the last two dimensions the other way
+    round.
+    """
+    if not Form.of(found.rows, found.d, found.narrow, cfg.bn).columns:
+        return of_queries("out", out, found)
+    words = taken_for(out, tp.uint32) if found.narrow else out
+    view = by_group(words, 2, found.kv_heads).swapaxes(3, 4)
+    return mapped(NAME, "out", view, order="col", given=out)
 
 
 def of_lse(lse: Any, found: Extents) -> Any:
