@@ -1,7 +1,7 @@
 """Single-execution proofs, exploration, exploration without reductions and an independent model
 agree on generated programs.
 
-Of the blocks of 25 programs `make test` runs one or two; `make test-all` adds the others.
+Of the blocks of 10 programs `make test` runs one or two; `make test-all` adds the others.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from tests.support.check.programs import Act, Part, Program, launch
 from tilepipe import check, sim
 from tilepipe.errors import SimFault
 
-BLOCK = 25  # programs of one test
+BLOCK = 10  # programs of one test
 
 
 def block(number: int) -> range:
     return range(BLOCK * number, BLOCK * (number + 1))
 
 
-@pytest.mark.sampled(suite=48)
+@pytest.mark.sampled(suite=120)
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(48))
+@pytest.mark.parametrize("number", range(120))
 def test_the_three_ways_agree(number: int) -> None:
     differing = [
         f"seed {seed}: {why}: {p}"
@@ -59,9 +59,9 @@ def test_the_three_ways_agree_on_what_shrinks(program: Program) -> None:
     assert not disagreement(program)
 
 
-@pytest.mark.sampled(suite=24)
+@pytest.mark.sampled(suite=60)
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(24))
+@pytest.mark.parametrize("number", range(60))
 def test_an_exploration_finds_what_the_model_finds(number: int) -> None:
     for seed in block(number):
         program = generate_plain(Random(seed))
@@ -74,9 +74,9 @@ def test_an_exploration_finds_what_the_model_finds(number: int) -> None:
         )
 
 
-@pytest.mark.sampled(suite=12)
+@pytest.mark.sampled(suite=30)
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(24))
+@pytest.mark.parametrize("number", range(60))
 def test_the_warps_of_a_warpgroup_are_looked_at_apart(number: int) -> None:
     """The simulator performs a warpgroup as one; the model lets each of its warps go on by
     itself.
@@ -92,9 +92,9 @@ def test_the_warps_of_a_warpgroup_are_looked_at_apart(number: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(2))
+@pytest.mark.parametrize("number", range(5))
 def test_what_a_simulated_run_ends_in_is_among_what_the_model_finds(number: int) -> None:
-    for seed in block(100 + number):
+    for seed in block(250 + number):
         program = generate_plain(Random(seed))
         want = oracle.outcomes(program)
         for schedule in range(6):
@@ -108,9 +108,9 @@ def test_what_a_simulated_run_ends_in_is_among_what_the_model_finds(number: int)
             )
 
 
-@pytest.mark.sampled(suite=12)
+@pytest.mark.sampled(suite=30)
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(12))
+@pytest.mark.parametrize("number", range(30))
 def test_no_seed_fails_what_is_verified(number: int) -> None:
     for seed in block(number):
         program = generate(Random(seed))

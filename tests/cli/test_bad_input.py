@@ -24,8 +24,8 @@ COMMAND = [sys.executable, "-m", "tilepipe"]
     "args",
     [
         ["kernels"],
-        ["kernels", "--json"],
-        ["compile", "gemm", "--emit", "cuda"],
+        pytest.param(["kernels", "--json"], marks=pytest.mark.thorough),
+        pytest.param(["compile", "gemm", "--emit", "cuda"], marks=pytest.mark.thorough),
         ["check", "--help"],
     ],
 )

@@ -330,7 +330,12 @@ def test_compile_writes_to_stdout(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "args", [["kernels"], ["kernels", "--json"], ["compile", "gemm", "--emit", "cuda"]]
+    "args",
+    [
+        ["kernels"],
+        pytest.param(["kernels", "--json"], marks=pytest.mark.thorough),
+        pytest.param(["compile", "gemm", "--emit", "cuda"], marks=pytest.mark.thorough),
+    ],
 )
 @pytest.mark.slow
 def test_a_full_disk_is_one_message(args: list[str]) -> None:

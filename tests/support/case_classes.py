@@ -22,11 +22,12 @@ def by_name(case: Named) -> list[str]:
 
 
 def by_words(case: Named) -> list[str]:
-    """Of a case such as `row_sum_warp_a_row_bfloat16`: the words without dtypes and numbers, and
-    each dtype with the first word, which says what is done. As `by_name` where there are settings.
+    """Of a case such as `row_sum_warp_a_row_bfloat16`, without numbers: what is done, which its
+    first two words say; what it is done to, the other words; and each dtype with the first word. As
+    `by_name` where there are settings.
     """
     if " " in case.name or "=" in case.name:
         return by_name(case)
-    done = case.name.partition("_")[0]
-    words = re.sub(r"\d+", "", _DTYPE.sub("", case.name))
-    return [words, *(f"{done} {dtype}" for dtype in _DTYPE.findall(case.name))]
+    words = [x for x in re.sub(r"\d+", "", _DTYPE.sub("", case.name)).split("_") if x]
+    dtypes = (f"{words[0]} {dtype}" for dtype in _DTYPE.findall(case.name))
+    return ["_".join(words[:2]), f"to {'_'.join(words[2:])}", *dtypes]

@@ -25,7 +25,7 @@ MORE: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.sampled(suite=3)
+@pytest.mark.sampled(suite=6)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "form", [*FORMS, *(pytest.param(more, marks=pytest.mark.slow) for more in MORE)], ids=str

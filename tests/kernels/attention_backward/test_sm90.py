@@ -128,6 +128,7 @@ def test_turns_fix_the_order_of_sums(d: int, walk: str, causal: bool) -> None:
     assert problem.space.turns.max() == 4  # tiles of keys
 
 
+@pytest.mark.sampled(suite=3, classes=lambda **form: form.items())
 @pytest.mark.slow
 @pytest.mark.parametrize("deterministic", [False, True], ids=["any order", "in turns"])
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
@@ -169,6 +170,7 @@ def test_without_the_wait_for_a_turn_the_order_is_not_fixed(
     assert any("several agents add floating-point numbers in no fixed order" in x for x in advice)
 
 
+@pytest.mark.sampled(suite=100, classes=lambda d, causal: [d])
 @pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("d", [64, 128])
