@@ -149,6 +149,22 @@ def test_options_under_the_compiler() -> None:
     assert torch.equal(torch.compile(f, fullgraph=True)(q, k, v), f(q, k, v))
 
 
+@pytest.mark.parametrize("exponent", [10, 15, 20, 30])
+@pytest.mark.parametrize("d", [64, 128])
+def test_large_scores(d: int, exponent: int) -> None:
+    """Two keys, the first and the last of many tiles, have the largest score: the result is the
+    mean of their values, whatever the size of the scores.
+    """
+    keys, side = 8192, (2.0**exponent / 1.5 * d**0.5 * 0.6931) ** 0.5
+    q, k, v = (torch.zeros(1, n, 2, d) for n in (256, keys, keys))
+    q[..., 0] = side * (1 + torch.arange(256)[None, :, None] / 256)
+    k[..., 0] = -side
+    k[:, [0, -1], :, 0] = side
+    v[:, 0], v[:, -1] = 1, 3
+    out = attention(*(x.to(BF16).cuda() for x in (q, k, v)))
+    assert float((out.float() - 2).abs().max()) <= 2**-6
+
+
 @pytest.mark.parametrize("spread", [1e-3, 1.0, 30.0])
 @pytest.mark.parametrize("d", [64, 128])
 def test_flat_and_peaked_probabilities(d: int, spread: float) -> None:
