@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 import sys
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
@@ -17,41 +16,36 @@ import numpy as np
 from tilepipe.errors import BindError, PtxError, SimFault
 from tilepipe.host_arguments import require_int, require_number, shown
 from tilepipe.ir.chip import Chip
-from tilepipe.ir.facts import SHARED_BY_CLUSTERS, Group, Sync, Unit
 from tilepipe.ir.location import Loc
 from tilepipe.machine import cost
-from tilepipe.machine.actors import Role
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.clusters import one_after_another, quiet_numbers, together
 from tilepipe.machine.machine import Machine, World
 from tilepipe.machine.memory.device_memory import DeviceMemory
-from tilepipe.machine.program import AgentPlan, Program
+from tilepipe.machine.program import Program
 from tilepipe.machine.recorder import recorded_ctas
 from tilepipe.machine.rules import LOADED_REGISTERS, Rules, require_rules
 from tilepipe.machine.sites import Site
-from tilepipe.machine.wording import Wording
 from tilepipe.ptx import isa as isa, limits  # `isa` registers what each opcode does
-from tilepipe.ptx.address_spaces import SYSTEM_SMEM
 from tilepipe.ptx.arguments.values import Argument, Arguments, in_order, in_words
 from tilepipe.ptx.compiler.compiled_function import CompiledFunction, compiled
 from tilepipe.ptx.compiler.early_uses import WAIT_OF_LOAD, early_use
-from tilepipe.ptx.compiler.segments import RequestSite
 from tilepipe.ptx.definition import source_line, where
 from tilepipe.ptx.execution import standing_lanes, timeouts
-from tilepipe.ptx.execution.clocks import SpecialValues
 from tilepipe.ptx.execution.time_limit import TimeLimit
 from tilepipe.ptx.execution.warp import Warp
 from tilepipe.ptx.lanes import WARP
 from tilepipe.ptx.limits import Extents
+from tilepipe.ptx.machine_program import machine_program, site_of
 from tilepipe.ptx.names import named_kernel, readable_name, shown_name
 from tilepipe.ptx.placement import Addresses, Placement
-from tilepipe.ptx.special_registers import ELECTED, lane_values
+from tilepipe.ptx.special_registers import lane_values
+from tilepipe.ptx.starting_values import starting_values
 from tilepipe.ptx.syntax.nodes import (
     Function,
     Instruction,
     Module,
 )
-from tilepipe.ptx.wording import PTX
 
 if TYPE_CHECKING:
     from tilepipe.check.sensitivity.results import Sensitivity
@@ -60,9 +54,6 @@ if TYPE_CHECKING:
     from tilepipe.timeline.recording import Recording
 
 TIMEOUT_S = 60.0  # CPU seconds that a run takes at most, unless it is given another limit
-_NAMED_BARRIERS = 16
-_AXES = "xyz"
-_FLOATS = re.compile(r"\.b?f(16|32|64)")
 
 
 @dataclass(frozen=True)
@@ -397,7 +388,7 @@ class Launch:
     def sites(self) -> list[Site]:
         """The instructions that make requests, as the machine knows them."""
         sites = self.kernel.code.sites.values()
-        return [self._site(s) for s in sites]
+        return [site_of(s, self.location(s.instruction)) for s in sites]
 
     @cached_property
     def _reductions(self) -> frozenset[int]:
@@ -410,31 +401,14 @@ class Launch:
     @cached_property
     def program(self) -> Program:
         """The kernel as the machine runs it."""
-        code = self.kernel.code
-        warps = -(-prod(self.block) // WARP)
-        performs = [site.perform for site in code.sites.values()]
-        takes = any(p.facts.takes in SHARED_BY_CLUSTERS for p in performs)
-        watches = any(p.watches for p in performs) and prod(self.grid) > prod(self.cluster)
-        role = Role("warp", warpgroups=False, alone=warps == 1, unnamed=True)
-        return Program(
-            prod(self.cluster),
-            [AgentPlan(role, warp, warp, 1) for warp in range(warps)],
+        return machine_program(
+            self.kernel.code,
             self.sites,
-            named=[(f"barrier {i}", warps * WARP) for i in range(_NAMED_BARRIERS)],
-            smem_bytes=self.placed.smem_bytes,
-            addressed=True,
-            shared_names=self.placed.shared_names,
-            words=Wording(PTX | {"smem=": f" Of these {self.smem:,} are dynamic: bind(smem=)."}),
-            tensor_memory=any(s.instruction.opcode == "tcgen05" for s in code.sites.values()),
-            hands_on=any(p.facts.unit is Unit.LAUNCH_CONTROL for p in performs),
-            commits=any(p.facts.commits is Group.TCGEN05 for p in performs),
-            shares_work=watches or takes,
-            orders_clusters=watches or (takes and any(p.acquires for p in performs)),
-            waits_itself=any(
-                s.instruction.name == "griddepcontrol.wait" for s in code.sites.values()
-            ),
-            carries_poison=True,
-            pairs=any("cta_group::2" in s.instruction.modifiers for s in code.sites.values()),
+            self.grid,
+            self.block,
+            self.cluster,
+            self.placed,
+            self.smem,
         )
 
     def explained(self, error: Exception) -> Exception:
@@ -450,23 +424,6 @@ class Launch:
                 if made.number == site.id:
                     return warp.explained_request(error, made.instruction)
         return error
-
-    def _site(self, site: RequestSite) -> Site:
-        instruction, perform = site.instruction, site.perform
-        what = str(instruction)
-        if instruction.position is not None:  # else the line of the location is that of the text
-            what += f" (PTX line {instruction.line})"
-        tests = perform.waits is not None and not site.spins
-        return Site(
-            site.number, self.location(instruction), instruction.name, what, "warp",
-            perform.facts, Sync.TEST if tests else perform.sync, relaxed=perform.relaxed,
-            **{
-                "parity": True,
-                "adds": _added(instruction),
-                "releases": _releases(instruction),
-                **dict(perform.site),
-            },
-        )  # fmt: skip
 
     def location(self, instruction: Instruction) -> Loc:
         """The line of source that an instruction comes from (`source_line`), or that of the PTX."""
@@ -490,41 +447,12 @@ class Launch:
         warp.poison.machine = m
         warp.local = np.zeros((WARP, self.placed.local_bytes), np.uint8)
         warp.written = np.zeros(warp.local.shape, np.bool_)
-        rank = warp.rank = agent.cta.rank
-        places = _unravel(
-            agent.cta.block_id // prod(self.cluster), _divided(self.grid, self.cluster)
+        warp.rank = agent.cta.rank
+        warp.special = starting_values(
+            agent, m.world, self.grid, self.block, self.cluster, self.placed, self.smem, self.chip
         )
-        inside = _unravel(rank, self.cluster)
-        warp.special = SpecialValues(agent, m.world.chip.clock_ghz)
-        values = {
-            "%ntid": self.block,
-            "%nctaid": self.grid,
-            "%cluster_nctaid": self.cluster,
-            "%clusterid": places,
-            "%cluster_ctaid": inside,
-            "%nclusterid": _divided(self.grid, self.cluster),
-            "%ctaid": tuple(
-                p * c + i for p, c, i in zip(places, self.cluster, inside, strict=True)
-            ),
-        }
-        for name, extents in values.items():
-            for axis, value in zip(_AXES, extents, strict=True):
-                warp.special[f"{name}.{axis}"] = value
-        smem_bytes = self.placed.smem_bytes
-        warp.special |= {
-            "%cluster_ctarank": rank, "%cluster_nctarank": prod(self.cluster),
-            "%warpid": agent.first_warp, "%nwarpid": -(-threads // WARP),
-            "%smid": agent.cta.block_id % self.chip.sms, "%nsmid": self.chip.sms,
-            "%gridid": 0, "%is_explicit_cluster": int(prod(self.cluster) > 1),
-            "%dynamic_smem_size": self.smem, "%total_smem_size": smem_bytes, "WARP_SZ": WARP,
-            "%aggr_smem_size": smem_bytes, "%reserved_smem_offset_begin": 0,
-            "%reserved_smem_offset_end": SYSTEM_SMEM, "%reserved_smem_offset_cap": SYSTEM_SMEM,
-            "%envreg1": self.placed.workspace >> 32,
-            "%envreg2": self.placed.workspace & 0xFFFFFFFF,
-            ELECTED: m.world.elected,
-        }  # fmt: skip
         warp.special_by_lane = lane_values(self.block, agent.first_warp)
-        warp.addresses = Addresses(self.placed, self.kernel.code.variables, rank)
+        warp.addresses = Addresses(self.placed, self.kernel.code.variables, warp.rank)
         return warp
 
 
@@ -534,33 +462,8 @@ def _shape(extents: Extents) -> str:
     return "×".join(map(str, (x, y, z) if z > 1 else (x, y) if y > 1 else (x,)))
 
 
-def _added(instruction: Instruction) -> str:
-    """What an atomic operation or a reduction adds to memory (`Site.adds`)."""
-    words = instruction.modifiers
-    if "add" not in words or not (instruction.opcode in ("atom", "red") or "reduce" in words):
-        return ""
-    return "floats" if _FLOATS.search(instruction.name) else "integers"
-
-
-def _releases(instruction: Instruction) -> bool:
-    """True if it is an atomic operation that writes, whatever it finds, and releases by itself."""
-    words = set(instruction.modifiers)
-    atomic = instruction.opcode in ("atom", "red") and "cas" not in words
-    return atomic and not words.isdisjoint({"release", "acq_rel"})
-
-
 def _standing(agent: Agent) -> Hashable:
     """Where a warp stands, with all that it holds in registers."""
     warp: Any = agent.body
     found: Hashable = warp.snapshot()
     return found
-
-
-def _unravel(number: int, extents: Extents) -> Extents:
-    x, y, _ = extents
-    return number % x, number // x % y, number // (x * y)
-
-
-def _divided(a: Extents, b: Extents) -> Extents:
-    x, y, z = (i // j for i, j in zip(a, b, strict=True))
-    return x, y, z
