@@ -158,6 +158,11 @@ def settings_text(config: Settings) -> str:
     return " ".join(found) or "the defaults"
 
 
+def legend(configs: Iterable[Settings]) -> str:
+    """What explains `settings_text` of these: nothing where it spells all settings out."""
+    return CONFIG_LEGEND if any(isinstance(x, Sm90Tiling) for x in configs) else ""
+
+
 def geometric_mean(values: Iterable[float]) -> float:
     """NaN of nothing."""
     logs = [math.log(x) for x in values]

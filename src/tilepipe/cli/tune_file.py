@@ -60,7 +60,7 @@ def show_entries(spec: KernelSpec | None, as_json: bool) -> None:
     )
     out.print(f"in {tuned.location()}:")
     table = report.Table("", ("problem", "config", "µs", "date"), rows, texts=4)
-    show([table], False, [], report.CONFIG_LEGEND)
+    show([table], False, [], report.legend([config for config, _ in entries.values()]))
 
 
 def take_over(other: Path, as_json: bool) -> None:

@@ -118,7 +118,7 @@ def search(
             }
         )
     else:
-        show([tuning_.result_table(found)], False, [], report.CONFIG_LEGEND)
+        show([tuning_.result_table(found)], False, [], report.legend([best.config]))
         out.print(f"remembered {report.settings_text(best.config)} in {path}")
     return not found.wrong
 
