@@ -46,6 +46,10 @@ CALLS: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "weights": (ops.prepare_weights, [WEIGHTS]),
     "attention": (ops.attention, [half(1, 16, 1, 64)] * 3),
     "decode": (ops.attention_decode, [half(1, n, 1, 64) for n in (1, 64, 64)]),
+    "append": (
+        ops.append_kv,
+        [*(half(1, n, 1, 64) for n in (64, 64, 1, 1)), torch.ones(1, dtype=torch.int32)],
+    ),
     "gradients": (ops.attention_backward, [half(1, 16, 1, 64)] * 5 + [float32(1, 1, 16)]),
     "rms_norm": (ops.rms_norm, [half(4, 16), half(16)]),
     "layer_norm": (ops.layer_norm, [half(4, 16), half(16), half(16)]),

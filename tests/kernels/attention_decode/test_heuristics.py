@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import tilepipe as tp
+from tilepipe.kernels.attention_decode.choice import DecodeProblem, candidates
 from tilepipe.kernels.attention_decode.config import DecodeConfig, Form
 from tilepipe.kernels.attention_decode.sm90 import workspace_shapes
 from tilepipe.registry.attention_decode import ATTENTION_DECODE as SPEC, extents
@@ -41,6 +42,14 @@ def settings(problem: tuple[int, int, int, int], **given: Any) -> dict[str, Any]
 )
 def test_what_is_chosen(problem: Any, given: dict[str, Any], chosen: DecodeConfig) -> None:
     assert SPEC.config(settings(problem, **given)) == chosen
+
+
+def test_tuning_keeps_the_waves_that_are_chosen() -> None:
+    """Beside one wave: other tiles are compared with what is chosen at its own number of CTAs."""
+    found = candidates(DecodeProblem.of(extents(settings(MANY))), tp.H200)
+    assert found[0] == DecodeConfig(bn=64, stages=2, ctas=2, waves=2)
+    assert {cfg.waves for cfg in found} == {1, 2}
+    assert DecodeConfig(bn=64, stages=3, ctas=1, waves=2) in found
 
 
 def test_waves_are_ctas_of_a_launch() -> None:

@@ -70,6 +70,12 @@ def decode(like: Callable[..., Any] = half, **options: Any) -> Any:
     )
 
 
+def append(like: Callable[..., Any] = half, **options: Any) -> None:
+    k_cache, v_cache = (like(6, 16, 2, 64) for _ in range(2))
+    k, v = (half(3, 1, 2, 64) for _ in range(2))
+    ops.append_kv(k_cache, v_cache, k, v, ints(3), block_table=ints(3, 2), **options)
+
+
 CALLS: dict[str, Callable[[], Any]] = {
     "matmul": lambda: ops.matmul(half(64, 64), half(64, 64), bias=half(64), activation="gelu"),
     "gated_matmul": lambda: ops.gated_matmul(half(64, 64), half(64, 64), half(64, 64)),
@@ -86,6 +92,8 @@ CALLS: dict[str, Callable[[], Any]] = {
     "attention, packed": packed,
     "attention, differentiated": differentiated,
     "attention_backward": backward,
+    "append_kv": append,
+    "append_kv, float8": lambda: append(eight, k_descale=0.5, v_descale=single(3, 2)),
     "attention_decode": decode,
     "attention_decode, float8": lambda: decode(eight, k_descale=0.5, window=(9, 0)),
     "rms_norm": lambda: ops.rms_norm(half(8, 64), half(64)),
