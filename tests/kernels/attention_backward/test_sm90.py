@@ -202,18 +202,24 @@ def test_no_two_lanes_of_a_store_of_dq_meet_in_a_bank(d: int) -> None:
 
 
 def test_which_heads_are_dealt_out_together() -> None:
-    assert choose_sm90(True, False, True, 4096, tp.H200) == BackwardConfig(group=4)
-    assert choose_sm90(False, False, False, 4096, tp.H200) == BackwardConfig(group=1)
+    assert choose_sm90(True, False, True, 64, 4096, tp.H200) == BackwardConfig(group=4)
+    assert choose_sm90(False, False, False, 64, 4096, tp.H200) == BackwardConfig(group=1)
     for s_kv, together in ((0, 64), (1, 64), (300, 64), (4096, 4), (8192, 2), (16384, 1)):
-        assert choose_sm90(False, True, False, s_kv, tp.H200) == BackwardConfig(group=together)
+        full = choose_sm90(False, True, False, 99, s_kv, tp.H200)
+        assert full == BackwardConfig(group=together)
         causal = BackwardConfig(min(2 * together, 64), "alternate")
-        assert choose_sm90(True, True, False, s_kv, tp.H200) == causal
+        assert choose_sm90(True, True, False, 99, s_kv, tp.H200) == causal
         shared = BackwardConfig(causal.group, "queries")
-        assert choose_sm90(True, True, True, s_kv, tp.H200) == shared
+        assert choose_sm90(True, True, True, 4, s_kv, tp.H200) == shared
     half = replace(tp.H200, sms=66)
-    assert choose_sm90(False, True, False, 4096, half) == BackwardConfig(group=2)
-    found = {choose_sm90(True, True, True, n, tp.H200).group for n in range(0, 40_000, 50)}
+    assert choose_sm90(False, True, False, 64, 4096, half) == BackwardConfig(group=2)
+    found = {choose_sm90(True, True, True, 64, n, tp.H200).group for n in range(0, 40_000, 50)}
     assert found == set(TOGETHER)
+
+
+def test_two_bands_alternate_where_there_are_two_heads() -> None:
+    groups = {n: choose_sm90(True, True, False, n, 4096, tp.H200).group for n in (1, 2, 8, 12, 64)}
+    assert groups == {1: 1, 2: 1, 8: 4, 12: 8, 64: 8}
 
 
 @pytest.mark.slow

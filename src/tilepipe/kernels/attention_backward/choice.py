@@ -49,8 +49,8 @@ class BackwardProblem:
 
 def best(problem: BackwardProblem, chip: tp.Chip) -> BackwardConfig:
     """What `choose_sm90` has."""
-    shared = problem.heads > problem.kv_heads
-    return choose_sm90(problem.causal, problem.deterministic, shared, problem.s_kv, chip)
+    shared, heads = problem.heads > problem.kv_heads, problem.batch * problem.kv_heads
+    return choose_sm90(problem.causal, problem.deterministic, shared, heads, problem.s_kv, chip)
 
 
 def candidates(problem: BackwardProblem, chip: tp.Chip) -> list[BackwardConfig]:

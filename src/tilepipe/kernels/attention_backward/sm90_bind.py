@@ -127,8 +127,9 @@ def bind(
     seen = Window.of(causal, None, align)
     queries, depth = tile(found.d, found.d_v)
     if cfg is None:
-        in_turns, shared = space.turns is not None, found.group > 1
-        cfg = choose_sm90(causal, in_turns, shared, found.s_kv, chip or tp.H200)
+        in_turns, in_all = space.turns is not None, found.batch * found.kv_heads
+        chosen_for = chip or tp.H200
+        cfg = choose_sm90(causal, in_turns, found.group > 1, in_all, found.s_kv, chosen_for)
     return attention_backward.bind(
         boxed("q", q, (queries, depth), kernel=NAME),
         boxed("k", k, (KEYS, depth), kernel=NAME),
