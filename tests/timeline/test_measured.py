@@ -62,7 +62,7 @@ def of(found: Timeline, role: str, kind: str) -> list[Event]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cluster", [1, 2])
+@pytest.mark.parametrize("cluster", [2, pytest.param(1, marks=pytest.mark.thorough)])
 def test_a_gemm_computes_the_same_and_notes_every_copy_and_mma(cluster: int) -> None:
     program = gemm(cluster=cluster)
     c = program.launch_args.args["c"].array  # type: ignore[union-attr]

@@ -42,7 +42,7 @@ def test_the_same_bits_as_after_the_wait(family: str) -> None:
         assert np.array_equal(c, want)
 
 
-@pytest.mark.sampled(suite=13)
+@pytest.mark.sampled(suite=100)
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_compiles_without_spills_and_its_ptx_computes_the_same(family: str) -> None:

@@ -300,7 +300,7 @@ def told(by: str, refused: int) -> tp.Program:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(suite=5)
+@pytest.mark.sampled(suite=10)
 @pytest.mark.parametrize("by", PATHS)
 @pytest.mark.parametrize("refused", range(4))
 def test_answers_are_found_again_whatever_way_they_took(by: str, refused: int) -> None:
