@@ -9,7 +9,8 @@ from tilepipe.host_arguments import plain
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir.location import caller
 from tilepipe.lang.arguments.annotations import Name
-from tilepipe.lang.fragments.fragment import FragmentValue, interleave, select
+from tilepipe.lang.fragments.combining import interleave, select
+from tilepipe.lang.fragments.fragment import FragmentValue
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import FUNCTIONS, Value, binary, let, to_expr, traced_value, unary
 from tilepipe.lang.values.variables import Scalar, Var

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NoReturn
 
 from tilepipe.errors import TraceError
 from tilepipe.ir.expressions import (
@@ -18,6 +19,7 @@ from tilepipe.ir.expressions import (
     const,
 )
 from tilepipe.ir.location import caller
+from tilepipe.lang.values.scalars import Value
 
 
 def columns(x: Expr, start: int, count: int) -> Expr:
@@ -68,3 +70,21 @@ def _of_parts(what: str, start: int, count: int, parts: int) -> tuple[int, int]:
             caller(),
         )
     return start // parts, count // parts
+
+
+def refuse_traced_columns(what: str, *numbers: object) -> NoReturn:
+    """Raises the error of columns that are known only when the kernel runs, or are no numbers."""
+    traced = any(isinstance(n, Value) or hasattr(type(n), "_now") for n in numbers)
+    raise TraceError(
+        f"{what}: "
+        + (
+            "which columns these are must be known while tracing, since a thread holds them in"
+            " registers, which have no addresses. Loop over them by a Python range, `for c in"
+            " range(0, f.shape[1], 8):`, not by ctx.range; where c must equal a traced number n,"
+            " put `with ctx.when(n == c):` around the part, or `ctx.select(ctx.col_index(cols) =="
+            " n, x, y)` over all of it. Columns of a shared tile, `tile.cols(n, 8)`, may be traced."
+            if traced
+            else "columns are numbers, f.cols(start, count)."
+        ),
+        caller(),
+    )

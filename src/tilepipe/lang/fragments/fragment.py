@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, NoReturn
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, fragment as registers, memory, ops
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.expressions import Bitcast, Expr, FragmentRead, Interleave
+from tilepipe.ir.expressions import Bitcast, Expr, FragmentRead
 from tilepipe.ir.fragment import FOURS, VECTOR, row_threads
 from tilepipe.ir.hardware.operand_tiles import broken_operand_load_rule
 from tilepipe.ir.location import assigned_to, caller
-from tilepipe.lang.fragments.columns import columns
-from tilepipe.lang.fragments.layouts import broken_layout_rule
+from tilepipe.lang.fragments.columns import columns, refuse_traced_columns
+from tilepipe.lang.fragments.layouts import checked_shape, layout_of
 from tilepipe.lang.fragments.reductions import FragmentReductions
 from tilepipe.lang.memory.shared_tiles import SmemTile
 from tilepipe.lang.tracing import other_names
@@ -31,32 +31,13 @@ from tilepipe.lang.values.scalars import (
     bitcast,
     cast,
     require_finite,
-    select as select_scalar,
     to_expr,
     traced_value,
     unary,
 )
 
 
-def _refuse_traced_columns(what: str, *numbers: object) -> NoReturn:
-    """Raises the error of columns that are known only when the kernel runs, or are no numbers."""
-    traced = any(isinstance(n, Value) or hasattr(type(n), "_now") for n in numbers)
-    raise TraceError(
-        f"{what}: "
-        + (
-            "which columns these are must be known while tracing, since a thread holds them in"
-            " registers, which have no addresses. Loop over them by a Python range, `for c in"
-            " range(0, f.shape[1], 8):`, not by ctx.range; where c must equal a traced number n,"
-            " put `with ctx.when(n == c):` around the part, or `ctx.select(ctx.col_index(cols) =="
-            " n, x, y)` over all of it. Columns of a shared tile, `tile.cols(n, 8)`, may be traced."
-            if traced
-            else "columns are numbers, f.cols(start, count)."
-        ),
-        caller(),
-    )
-
-
-def _scalar(tracer: Tracer, x: object) -> Expr:
+def scalar_operand(tracer: Tracer, x: object) -> Expr:
     """A scalar operand of fragment arithmetic, checked to be the same in the whole warpgroup."""
     expr = to_expr(tracer, x)
     if expr.vary > agent_vary(tracer):
@@ -199,7 +180,7 @@ class FragmentValue(Operators["FragmentValue"], FragmentReductions["Fragment"]):
         reads = dict(self._dependencies())
         if isinstance(other, FragmentValue):
             reads.update(other._dependencies())
-        return FragmentValue(self._tracer, expr, _of_one_layout(reads))
+        return FragmentValue(self._tracer, expr, of_one_layout(reads))
 
     def _binary(self, op: str, other: object, swap: bool = False) -> FragmentValue:
         if op == "**":
@@ -208,7 +189,7 @@ class FragmentValue(Operators["FragmentValue"], FragmentReductions["Fragment"]):
         if isinstance(other, FragmentValue):
             b: object = Value(self._tracer, other.ir())
         else:
-            b = Value(self._tracer, _scalar(self._tracer, other))
+            b = Value(self._tracer, scalar_operand(self._tracer, other))
         result = binary(self._tracer, op, b, a) if swap else binary(self._tracer, op, a, b)
         return self._new(result._expr, other)
 
@@ -224,7 +205,7 @@ class FragmentValue(Operators["FragmentValue"], FragmentReductions["Fragment"]):
         """
         step, cols = self._step, self.shape[1]
         if not isinstance(start, int) or not isinstance(count, int):
-            _refuse_traced_columns(f"f.cols({start!r}, {count!r})", start, count)
+            refuse_traced_columns(f"f.cols({start!r}, {count!r})", start, count)
         if start % step or count % step or count < step or start < 0 or start + count > cols:
             raise TraceError(
                 f"columns [{start}, {start + count}) of a fragment of {cols}: need multiples of"
@@ -238,7 +219,7 @@ class FragmentValue(Operators["FragmentValue"], FragmentReductions["Fragment"]):
             return self._new(self.ir())
         match key:
             case (_, slice(start=a, stop=b)) if isinstance(a, Value) or isinstance(b, Value):
-                _refuse_traced_columns(f"f[:, {a!r}:{b!r}]", a, b)
+                refuse_traced_columns(f"f[:, {a!r}:{b!r}]", a, b)
             case (slice(start=None, stop=None), slice(start=a, stop=b, step=None)) if (
                 type(a or 0) is int and type(b) is int
             ):
@@ -289,7 +270,7 @@ class FragmentValue(Operators["FragmentValue"], FragmentReductions["Fragment"]):
         )
 
 
-def _of_one_layout(reads: dict[Fragment, int]) -> dict[Fragment, int]:
+def of_one_layout(reads: dict[Fragment, int]) -> dict[Fragment, int]:
     """Raises TraceError where fragments with different layouts are combined, whose registers hold
     different elements. Of one row, "wgmma" and "tmem" are the same.
     """
@@ -340,48 +321,9 @@ class Fragment(FragmentValue):
                 ' warpgroups=, not warps=. Fragments of layout "rows:T" live in a warp, too.',
                 caller(),
             )
-        if (
-            not isinstance(shape, tuple)
-            or len(shape) != 2
-            or not all(type(x) is int for x in shape)
-        ):
-            raise TraceError(
-                f"the shape of a fragment is (rows, cols), two static integers, got {shape!r}",
-                caller(),
-            )
+        rows, cols = checked_shape(shape)
         require_rule(dtypes.broken_register_rule(dtype))
-        rows, cols = shape
-        if threads:
-            require_rule(broken_layout_rule(shape, threads, role.agent_threads))
-            ir = registers.Fragment(
-                tracer.name(name), dtype, rows, cols, caller(), layout, assigned_to()
-            )
-            tracer.emit(ops.FragmentDefine(caller(), ir))
-            return cls(tracer, ir)
-        high, wide = rows > 0 and rows % 64 == 0, cols > 0 and cols % 8 == 0
-        if not ((high and (wide or cols == 1)) or (rows == 1 and wide)):
-            raise TraceError(
-                "a fragment has a multiple of 64 rows and of 8 columns; or 1 column, for one value"
-                f" a row; or 1 row, for one value a column; got {rows}×{cols}",
-                caller(),
-            )
-        if layout not in ("wgmma", "tmem", FOURS) or (layout == "tmem" and rows > 128):
-            raise TraceError(
-                'the layout of a fragment is "wgmma", "tmem" for up to 128 rows, "fours" for'
-                ' operand A of 8 bits, or "rows:T" with T threads a row; got'
-                f" {layout!r} for {rows} rows",
-                caller(),
-            )
-        if layout == FOURS:
-            if not (high and cols % 16 == 0 and dtype in (dtypes.float8_e4m3, dtypes.float8_e5m2)):
-                raise TraceError(
-                    'a fragment of layout "fours" is operand A of wgmma: float8_e4m3 or'
-                    " float8_e5m2, with a multiple of 64 rows and of 16 columns; got"
-                    f" {rows}×{cols} {dtype}",
-                    caller(),
-                )
-        else:
-            layout = layout if rows == 128 else "wgmma"
+        layout = layout_of((rows, cols), dtype, layout, role.agent_threads)
         ir = registers.Fragment(
             tracer.name(name), dtype, rows, cols, caller(), layout, assigned_to()
         )
@@ -433,7 +375,7 @@ class Fragment(FragmentValue):
         self._refuse_fours("write f.pack(x) here, whose columns come in another order")
         step = self._step
         if not isinstance(col, int):
-            _refuse_traced_columns(f"f.set(x, col={col!r})", col)
+            refuse_traced_columns(f"f.set(x, col={col!r})", col)
         if col % step or not 0 <= col < self._ir.cols:
             raise TraceError(
                 f"columns of a fragment of {self._ir.cols} are set from a multiple of {step} on,"
@@ -454,9 +396,9 @@ class Fragment(FragmentValue):
                     caller(),
                 )
             if rows > 1 or row_threads(self._ir.layout) or row_threads(value.layout):
-                _of_one_layout({self: 0, **value._dependencies()})
+                of_one_layout({self: 0, **value._dependencies()})
         else:
-            scalar = require_finite(_scalar(self._tracer, value), self.dtype)
+            scalar = require_finite(scalar_operand(self._tracer, value), self.dtype)
             x = to_expr(self._tracer, traced_value(self._tracer, scalar).to(self.dtype))
         self.operand()
         self._require_together("a write to a fragment")
@@ -492,7 +434,7 @@ class Fragment(FragmentValue):
         if not isinstance(value, FragmentValue):
             raise TraceError(f"f.pack(x) takes a fragment expression, got {value!r}", caller())
         if not isinstance(col, int):
-            _refuse_traced_columns(f"f.pack(x, col={col!r})", col)
+            refuse_traced_columns(f"f.pack(x, col={col!r})", col)
         x = value.to(f.dtype).ir()
         rows, cols = x.shape
         if rows != f.rows or cols % 16 or col % 16 or not 0 <= col <= f.cols - cols:
@@ -617,39 +559,3 @@ def refuse_columns(value: FragmentValue, tile: SmemTile, what: str, instead: str
             " ctx.smem(..., swizzle=0)",
             caller(),
         )
-
-
-def select(tracer: Tracer, cond: object, x: object, y: object) -> Value | FragmentValue:
-    """`x` where `cond`, else `y`: scalars, or elementwise where one of the three is a fragment
-    expression.
-    """
-    parts = (cond, x, y)
-    shaped = [p for p in parts if isinstance(p, FragmentValue)]
-    if not shaped:
-        return select_scalar(tracer, cond, x, y)
-    values = [
-        Value(tracer, p.ir() if isinstance(p, FragmentValue) else _scalar(tracer, p)) for p in parts
-    ]
-    reads = {fragment: version for p in shaped for fragment, version in p._dependencies().items()}
-    return FragmentValue(tracer, select_scalar(tracer, *values)._expr, _of_one_layout(reads))
-
-
-def interleave(tracer: Tracer, low: object, high: object) -> FragmentValue:
-    """See `Context.interleave`."""
-    if not isinstance(low, FragmentValue) or not isinstance(high, FragmentValue):
-        other = high if isinstance(low, FragmentValue) else low
-        raise TraceError(
-            f"interleave takes two fragment expressions of one shape, got {other!r}", caller()
-        )
-    a, b = low.ir(), high.ir()
-    if a.shape != b.shape or a.dtype is not b.dtype or a.shape[1] == 1:
-        raise TraceError(
-            "interleave takes two values of one shape and dtype, of at least 8 columns; got"
-            f" {a.shape[0]}×{a.shape[1]} {a.dtype} and {b.shape[0]}×{b.shape[1]} {b.dtype}",
-            caller(),
-        )
-    for part in (low, high):
-        refuse_rows(part, "interleave", 'layout="wgmma"')
-    shape, nonneg = (a.shape[0], 2 * a.shape[1]), a.nonneg and b.nonneg
-    joined = Interleave(a.dtype, max(a.vary, b.vary), nonneg, shape, a.size + b.size + 1, a=a, b=b)
-    return low._new(joined, high)
