@@ -251,11 +251,14 @@ def _known_by(arguments: Mapping[str, Any]) -> tuple[object, ...] | None:
     None where an array is not a PyTorch tensor on a GPU; such launches are checked each time.
     """
     found: list[object] = []
-    for name, x in sorted(arguments.items()):
-        if isinstance(x, int | float):
-            found += name, repr(x)  # 1, True and 1.0 are equal, 0.0 and -0.0 are
-        elif interop.is_torch(x) and x.is_cuda:
+    for name in sorted(arguments):
+        x = arguments[name]
+        if interop.is_torch(x):
+            if not x.is_cuda:
+                return None
             found += name, x.dtype, x.shape, x.stride(), x.device
+        elif isinstance(x, (int, float)):
+            found += name, repr(x)  # 1, True and 1.0 are equal, 0.0 and -0.0 are
         else:
             return None
     return tuple(found)
