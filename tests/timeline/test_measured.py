@@ -10,7 +10,7 @@ import pytest
 
 import tilepipe as tp
 from tests.timeline.kernels import copying, recorded
-from tests.timeline.timed import timed
+from tests.timeline.timed import stamps, timed
 from tilepipe.ir.stamps import WarpStamps
 from tilepipe.registry.catalog import find
 from tilepipe.timeline import Event, Timeline
@@ -91,6 +91,27 @@ def test_a_gemm_computes_the_same_and_notes_every_copy_and_mma(cluster: int) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("attention", "heads=1 kv_heads=1 s_q=128 s_kv=384 d=64"),
+        ("gemm_blockwise", "m=128 n=256 k=512"),
+        ("gemm", "m=256 n=128 k=256 bm=64 schedule=pingpong"),
+    ],
+)
+def test_what_notes_imply_is_what_the_simulator_has(name: str, settings: str) -> None:
+    spec = find(name)
+    config, _ = spec.configure(spec.parse(settings.split()), None)
+    one, two = (spec.make(config, 0).program for _ in range(2))
+    ctas = min(one.launch_args.grid, 2)
+    notes, simulated = (
+        Counter((e.cta, e.role, e.part, e.op, e.what, e.nbytes) for e in t.events if not e.wait)
+        for t in (timed(one, ctas, room=1024), recorded(two, ctas))
+    )
+    assert notes == simulated
+
+
+@pytest.mark.slow
 def test_what_has_no_room_is_counted() -> None:
     program = copying(columns=4)
     whole, part = timed(program), timed(program, room=10)
@@ -116,3 +137,39 @@ def test_of_the_readings_of_a_clock_the_most_advanced_counts() -> None:
     assert clocks.ns(0, 1_990) == pytest.approx(995 - 50)
     short = Clocks.of([warp(0, 100, 300)], 1.5)
     assert short.cycles_per_ns == 1.5
+
+
+@pytest.mark.slow
+def test_no_stamp_is_lost_or_out_of_order_on_the_way_through_registers() -> None:
+    @tp.kernel(grid=1)
+    def many(ctx: Any, out: Any) -> None:
+        bar = tp.SharedMemBarrier.allocate(ctx, count=1, name="bar")
+
+        @ctx.role("all", warps=2)  # type: ignore[untyped-decorator]
+        def everything() -> None:
+            def arrive(times: int) -> None:
+                for _ in range(times):
+                    with ctx.elect_one():
+                        bar.arrive()
+
+            arrive(50)  # more than a warp keeps, in a straight line
+            for i in ctx.range(20):
+                with ctx.when(i % 3 == 0):
+                    arrive(2)
+                with ctx.otherwise():
+                    arrive(9)
+                arrive(1)
+            arrive(3)
+
+    program = many.bind(np.zeros(1, np.float32))
+    wanted = list(range(50))
+    for i in range(20):
+        wanted += [*((50, 51) if i % 3 == 0 else range(52, 61)), 61]
+    wanted += [62, 63, 64]
+    for warp in stamps(program, ctas=1, room=512):
+        assert [s.point for s in warp.stamps] == wanted
+        cycles = [s.cycles for s in warp.stamps]
+        assert cycles == sorted(cycles)
+    (short, _) = stamps(program, ctas=1, room=100)
+    assert [s.point for s in short.stamps] == wanted[:100]
+    assert short.lost == len(wanted) - 100

@@ -14,6 +14,7 @@ from tilepipe import cuda
 from tilepipe.cuda.codegen.stamps import ENDED_BIT, POINT_BIT
 from tilepipe.cuda.debug.stamps import check_room
 from tilepipe.errors import LimitError
+from tilepipe.ir.implied import implied
 from tilepipe.ir.stamps import points, waits
 from tilepipe.registry.catalog import find
 
@@ -36,7 +37,8 @@ def without_stamps(text: str) -> Iterator[str]:
         if inside and line.startswith("__device__") and "stamp" not in line:
             inside = False
         stamp = r"\s*(Stamps stamps = |const bool blocks\w* = |if \(blocks\w*\) )?stamps?_\w+\("
-        if inside or re.match(stamp, line):
+        count = r"\s*const u32 stamps_before\w* = stamps\.at;"
+        if inside or re.match(rf"{stamp}|{count}|\s*if \(blocks\w*\)$", line):
             continue
         yield re.sub(r"(,? (u8\*|u32))? stamp(_memory|ed_ctas|_room)\b,?", "", line)
 
@@ -59,47 +61,68 @@ def _functions(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_every_point_is_noted_before_it_and_waits_after_it_as_well(name: str) -> None:
+def test_every_point_is_noted_or_implied_and_waits_are_noted_after_them_as_well(name: str) -> None:
     kernel = program(name).kernel
     text = cuda.source(kernel, timed=True)
-    words = [int(x, 16) for x in re.findall(r"stamp_\w+\(stamps, 0x(\w+)u", text)]
+    words = [int(x, 16) for x in re.findall(r"(?:stamps|phase), 0x(\w+)u", text)]
+    words += [int(x, 16) for x in re.findall(r"stamp_blocks\w*\(.*?, 0x(\w+)u", text)]
     found = points(kernel)
-    assert {word >> POINT_BIT for word in words} == set(range(len(found)))
+    begins = {word >> POINT_BIT for word in words if not word >> ENDED_BIT & 1}
     ends = {word >> POINT_BIT for word in words if word >> ENDED_BIT & 1}
+    without = {n for n, point in enumerate(found) if point.op in implied(kernel).begins}
+    assert begins | without == set(range(len(found)))
+    assert not begins & without
     assert ends >= {n for n, point in enumerate(found) if waits(point.op)}
     assert bool(found) == (name != "rms_norm")  # which has ordinary loads and stores alone
 
 
 def test_lanes_that_part_agree_anew() -> None:
     text = cuda.source(program("gemm").kernel, timed=True)
-    load = text[text.index("void load(") :]
-    elected = load[load.index("if (elect_one())") :]
-    assert re.match(
-        r"if \(elect_one\(\)\) \{.*?stamp_lane\(.*?arrive_expect_tx.*?\}\n"
-        r"\s*stamps_join\(stamps\);",
-        elected,
-        re.DOTALL,
-    )
-
-
-def test_an_elected_arrival_is_noted_by_the_whole_warp() -> None:
-    text = cuda.source(program("attention").kernel, timed=True)
+    # the lane that waits for its stores notes when it begins to and when it goes on
     assert re.search(
-        r"stamp_warp_again\(stamps, [^\n]*\n\s*if \(elected[^\n]*\n"
-        r"\s*arrive\([^\n]*\n\s*\}\n(?!\s*stamps_join)",
+        r"const u32 (stamps_before\w*) = stamps\.at;\n\s*if \([^\n]*elect_one\(\)\) \{"
+        r"[^\n]*\n\s*stamp_lane[^}]*bulk_wait[^}]*stamp_lane\([^}]*\}\n"
+        r"\s*stamps_skip\(stamps, \1, warp_in_group == 0 \? 2 : 0\);",
         text,
     )
 
 
+def test_what_is_elected_to_copy_and_to_arrive_is_noted_after_it_by_the_whole_warp() -> None:
+    text = cuda.source(program("attention").kernel, timed=True)
+    note = r"\}\n\s*stamp_warp_again\(stamps, [^\n]*\n(?!\s*stamps_(skip|join))"
+    assert re.search(r"if \(elected[^\n]*\n\s*arrive\([^\n]*\n\s*" + note, text)
+    text = cuda.source(program("gemm").kernel, timed=True)
+    load = text[text.index("void load(") :]
+    assert re.search(r"stamps_read\(stamps\);\n\s*if \(elect_one\(\)\) \{[^}]*" + note, load)
+    # the bytes that are expected, which imply the one copy; the multicast, and its mask
+    assert len(re.findall(r"stamp_warp_again\(", load)) == 3
+
+
 @pytest.mark.slow
-def test_the_clock_is_read_again_only_where_time_has_passed() -> None:
+def test_a_step_along_k_reads_the_clock_once_unless_it_blocks() -> None:
     text = cuda.source(program("gemm").kernel, timed=True)
     mma = text[text.index("void mma(") : text.index("void load(")]
     loop = mma[mma.index("for (i32 i = ") : mma.index("inputs_held = 1")]
-    reads = [x for x in re.findall(r"stamp_\w+", loop) if not x.endswith("_again")]
-    # whether the wait for the stage blocks, its end if it does; both ends of the wait for MMAs
-    assert reads == ["stamp_blocks", "stamp_warp", "stamp_warp", "stamp_warp"]
+    notes = re.findall(r"(if \(blocks\) )?(stamp_\w+)", loop)
+    assert notes == [
+        ("", "stamp_blocks"),  # whether the wait for the stage blocks
+        ("if (blocks) ", "stamp_warp"),
+        ("", "stamp_warp_again"),  # the MMAs, which are committed and waited for
+        ("", "stamp_warp"),  # those before them are complete
+        ("", "stamp_warp_again"),  # their stage is released in each CTA of the cluster
+        ("", "stamp_warp_again"),
+    ]
     assert re.search(r"stamps_read\(stamps\);\n\s*for \(i32 i = ", mma)
+    # a wait that a test has found complete is left out
+    assert re.search(r"if \(blocks\)\n\s*wait\(inputs_full", mma)
+
+
+@pytest.mark.slow
+def test_a_test_in_the_place_of_a_wait_acquires_at_its_scope() -> None:
+    plain, timed = (cuda.source(program("gemm").kernel, timed=x) for x in (False, True))
+    assert set(re.findall(r"\bwait(_cluster)?\(inputs", plain)) == set(
+        re.findall(r"stamp_blocks(_cluster)?\(stamps, inputs", timed)
+    )
 
 
 @pytest.mark.slow

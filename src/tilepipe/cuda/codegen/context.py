@@ -105,6 +105,7 @@ class Module:
     # For timed builds (`stamps`): the numbers of the ops that are noted.
     timed: bool = False
     points: dict[ops.Op, int] = field(default_factory=dict)
+    implied: set[ops.Op] = field(default_factory=set)
 
     @property
     def instrumented(self) -> bool:
@@ -146,6 +147,7 @@ class Context:
         diverged: some lanes of the warp may not execute the code at this position.
         elected: one lane executes it, by an election.
         unnoted: the stamps of a timed build are left out here.
+        unlooked: how many stamps the warp may have made since it looked whether to store them.
         mask: C++ for the lanes that execute it, where an op in the block needs it; None for all.
         inline: the locals whose `Let` is printed where they are used.
         inlined: those of them that have been met, with their expressions.
@@ -172,6 +174,7 @@ class Context:
     diverged: bool = False
     elected: bool = False
     unnoted: bool = False
+    unlooked: int = 0
     mask: str | None = None
 
     @property

@@ -34,12 +34,13 @@ def condition(ctx: Context, op: ops.Elect) -> str:
     return ctx.special(NAMES[op.scope])
 
 
-def _in_first_warp(ctx: Context, scope: str) -> bool:
-    """True if the scope has several warps."""
+def first_warp(ctx: Context, scope: str) -> str | None:
+    """What is 0 in the warp that has the lane; None where the scope has one warp."""
     warps = ctx.role.warps if ctx.role is not None else ctx.kernel.warps
-    return scope in _FIRST and warps > 1
+    return ctx.special(_FIRST[scope]) if scope in _FIRST and warps > 1 else None
 
 
 def _condition(ctx: Context, scope: str) -> str:
     lane = f"{ctx.use('elect_of')}({ctx.mask})" if ctx.mask else f"{ctx.use('elect_one')}()"
-    return f"{ctx.special(_FIRST[scope])} == 0 && {lane}" if _in_first_warp(ctx, scope) else lane
+    first = first_warp(ctx, scope)
+    return lane if first is None else f"{first} == 0 && {lane}"

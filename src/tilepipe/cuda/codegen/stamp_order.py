@@ -8,15 +8,11 @@ from collections.abc import Sequence
 
 from tilepipe.cuda.codegen.context import Context
 from tilepipe.ir import ops
-from tilepipe.ir.facts import Group, Order, Unit
-from tilepipe.ir.program import bodies, walk
+from tilepipe.ir.facts import Group, Unit
+from tilepipe.ir.implied import quick
 from tilepipe.ir.stamps import is_noted, waits
 
 LOOPS = (ops.For, ops.While)
-_QUICK = (
-    ops.Let, ops.Define, ops.Assign, ops.Read, ops.CursorDefine, ops.CursorRead, ops.CursorStep,
-    ops.SyncWarp,
-)  # fmt: skip
 
 
 def follows_a_stamp(ctx: Context, op: ops.Op) -> bool:
@@ -55,24 +51,7 @@ def _scanned(before: Sequence[ops.Op]) -> bool | None:
         if is_noted(op):
             # issuing MMAs may block, after the stamp
             return waits(op) or op.facts.unit is not Unit.TENSOR_CORE
-        if _quick(op):
+        if quick(op):
             continue
         return False
     return None
-
-
-def _quick(op: ops.Op) -> bool:
-    """True if an op takes next to no time: registers of a scalar, fences of registers, branches and
-    elections that hold only such ops, arrivals and copies.
-    """
-    if isinstance(op, _QUICK) or op.facts.orders is Order.REGISTERS:
-        return not getattr(getattr(op, "expr", None), "shape", ())
-    if isinstance(op, ops.If | ops.Elect):
-        return all(
-            isinstance(x, ops.If | ops.Elect)
-            or _quick(x)
-            or (is_noted(x) and not waits(x) and x.facts.unit is not Unit.TENSOR_CORE)
-            for body in bodies(op)
-            for x in walk(body)
-        )
-    return False

@@ -1,9 +1,9 @@
 """The code that a timed build adds to a kernel: at each point of `ir.stamps` a line of its own, so
 that the rest is what any build has. `stamps.cuh` has the functions that it calls.
 
-One lane of a warp notes a point. All lanes count the stamps of their warp, so that whichever of
-them is elected knows where the next one belongs: after a branch that only some lanes take, they
-agree anew.
+A warp keeps its stamps in its lanes, and stores 32 of them together; a lane that executes a branch
+alone stores its own at once. All lanes count the stamps of their warp, so that whichever of them is
+elected knows where the next one belongs: after a branch that only some lanes take, they agree anew.
 """
 
 from __future__ import annotations
@@ -11,13 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tilepipe.cuda.codegen import election
 from tilepipe.cuda.codegen.addresses import barrier
 from tilepipe.cuda.codegen.context import Context, Module
 from tilepipe.cuda.codegen.expressions import operand, parity, text
 from tilepipe.cuda.codegen.stamp_order import LOOPS, follows_a_stamp
+from tilepipe.cuda.codegen.synchronisation import acquiring
 from tilepipe.errors import LimitError
 from tilepipe.ir import ops
 from tilepipe.ir.expressions import Vary
+from tilepipe.ir.implied import implied
 from tilepipe.ir.memory import BarrierRef
 from tilepipe.ir.program import bodies, walk
 from tilepipe.ir.stamps import is_noted, points, waits
@@ -26,6 +29,10 @@ from tilepipe.ir.stamps import is_noted, points, waits
 # parity, 1 + the rank of the CTA that has the barrier or 0, and the index of the barrier
 POINT_BIT, ENDED_BIT, PARITY_BIT, RANK_BIT = 20, 19, 18, 13
 _MOST = 1 << (32 - POINT_BIT)
+# Stamps that a warp makes before it looks whether it is time to store those that it keeps: fewer
+# than the STAMPS_KEPT of `stamps.cuh`, also where one more wait blocks.
+_UNLOOKED = 8
+_ARRIVALS = ops.MbarArrive, ops.MbarExpect, ops.NamedArrive
 
 
 def prepare(module: Module) -> None:
@@ -44,9 +51,10 @@ def prepare(module: Module) -> None:
             " unrolls.",
             module.kernel.loc,
         )
-    for name in ("StampHead", "Stamps"):
+    for name in ("StampHead", "Stamps", "STAMP_NONE"):
         module.names.put(name, module.names.fresh(name))
     module.points = {point.op: n for n, point in enumerate(found)}
+    module.implied = implied(module.kernel).begins
 
 
 def parameters(module: Module) -> list[str]:
@@ -93,24 +101,61 @@ def noted(op: ops.Op, ctx: Context) -> Iterator[None]:
     if not ctx.module.timed or ctx.role is None or ctx.unnoted:
         yield
         return
-    if isinstance(op, LOOPS) and any(is_noted(x) for body in bodies(op) for x in walk(body)):
+    within = [body for body in bodies(op) if any(map(is_noted, walk(body)))]
+    loop = isinstance(op, LOOPS) and bool(within)
+    if loop:
         ctx.out.aside(f"{ctx.use('stamps_read')}({_stamps(ctx)});")
-    hoisted = _one_arrival(op, ctx)
+    hoisted = _hoisted(op, ctx)
+    late: list[str] = []
     blocks = ""
     if isinstance(op, ops.MbarWait) and not ctx.diverged:
         blocks = ctx.fresh("blocks")
-        about = f"{barrier(ctx, op.bar)}, {parity(ctx, op.phase)}, {_word(ctx, op)}"
-        ctx.out.aside(f"const bool {blocks} = {ctx.use('stamp_blocks')}({_stamps(ctx)}, {about});")
-    elif is_noted(hoisted or op):
-        _note(ctx, hoisted or op, again=follows_a_stamp(ctx, hoisted or op))
-    with ctx.without_stamps(hoisted is not None):
+        test = acquiring(ctx, "stamp_blocks", op.bar)
+        given = f"{barrier(ctx, op.bar)}, {parity(ctx, op.phase)}, {_word(ctx, op)}"
+        ctx.out.aside(f"const bool {blocks} = {ctx.use(test)}({_stamps(ctx)}, {given});")
+        ctx.out.aside(f"if ({blocks})")  # the wait itself, which is the next line
+    elif hoisted or (is_noted(op) and op not in ctx.module.implied):
+        first = hoisted[0] if hoisted else op
+        again = follows_a_stamp(ctx, first)
+        if hoisted or (isinstance(op, _ARRIVALS) and (ctx.elected or not ctx.diverged)):
+            # Others wait for these, and nobody for the notes.
+            if not again:
+                ctx.out.aside(f"{ctx.use('stamps_read')}({_stamps(ctx)});")
+            late = [_note(ctx, x, again=True) for x in hoisted or [op]]
+        else:
+            _made(ctx, _note(ctx, op, again))
+    joins = "" if hoisted or ctx.diverged or not _parts_lanes(op) else _joins(op, ctx)
+    if len(within) > 1:
+        _look(ctx)
+    before = ctx.unlooked = _UNLOOKED if loop else ctx.unlooked
+    with ctx.without_stamps(bool(hoisted)):
         yield
+    ctx.unlooked = max(before, ctx.unlooked)
+    for note in late:
+        _made(ctx, note)
     if blocks:
-        ctx.out.aside(f"if ({blocks}) {_call(ctx, 'stamp_warp', op, ended=True)}")
+        _made(ctx, f"if ({blocks}) {_call(ctx, 'stamp_warp', op, ended=True)}", 2)
     elif waits(op):
-        _note(ctx, op, ended=True)
-    if not hoisted and not ctx.diverged and _parts_lanes(op):
-        ctx.out.aside(f"{ctx.use('stamps_join')}({_stamps(ctx)});")
+        _made(ctx, _note(ctx, op, ended=True))
+    if joins:
+        ctx.out.aside(joins)
+        ctx.unlooked = 0
+
+
+def _made(ctx: Context, note: str, stamps: int = 1) -> None:
+    """Prints a note, and after some of them a look whether to store what the warp keeps."""
+    ctx.out.aside(note)
+    if ctx.diverged:  # a lane stores its own at once
+        return
+    ctx.unlooked += stamps
+    if ctx.unlooked >= _UNLOOKED:
+        _look(ctx)
+
+
+def _look(ctx: Context) -> None:
+    if not ctx.diverged:
+        ctx.out.aside(f"{ctx.use('stamps_look')}({_stamps(ctx)});")
+        ctx.unlooked = 0
 
 
 def other_branch_unnoted(ctx: Context, op: ops.If) -> bool:
@@ -120,14 +165,21 @@ def other_branch_unnoted(ctx: Context, op: ops.If) -> bool:
     return ctx.module.timed and op.cond.vary is Vary.LANE and any(map(is_noted, walk(op.then)))
 
 
-def _one_arrival(op: ops.Op, ctx: Context) -> ops.Op | None:
-    """The arrival of an election that does nothing else. It is noted before the election, by all
-    lanes: then they need not agree anew.
+def _hoisted(op: ops.Op, ctx: Context) -> list[ops.Op]:
+    """Those of an election that are noted after it, by all lanes, which then need not agree anew
+    and store no note of their own: of one that only arrives, copies and commits.
     """
-    if isinstance(op, ops.Elect) and len(op.body.ops) == 1 and not ctx.diverged:
-        (only,) = op.body.ops
-        return only if isinstance(only, ops.MbarArrive) else None
-    return None
+    if not isinstance(op, ops.Elect) or ctx.diverged or _several_agents(op, ctx):
+        return []
+    body = op.body.ops
+    if not body or any(not is_noted(x) or waits(x) for x in body):
+        return []
+    return [x for x in body if x not in ctx.module.implied]
+
+
+def _several_agents(op: ops.Elect, ctx: Context) -> bool:
+    """True if an election among a role's agents: those that are not elected note nothing."""
+    return op.scope == "role" and ctx.role is not None and ctx.role.agents > 1
 
 
 def _parts_lanes(op: ops.Op) -> bool:
@@ -137,19 +189,41 @@ def _parts_lanes(op: ops.Op) -> bool:
     return any(is_noted(x) for body in bodies(op) for x in walk(body))
 
 
-def _note(ctx: Context, op: ops.Op, ended: bool = False, again: bool = False) -> None:
+def _joins(op: ops.Op, ctx: Context) -> str:
+    """The line after a branch that some lanes take: all lanes know how many stamps there are.
+    Before the branch, it prints what that line needs.
+    """
+    before = ctx.fresh("stamps_before")
+    ctx.out.aside(f"const u32 {before} = {_stamps(ctx)}.at;")
+    if not isinstance(op, ops.Elect) or any(map(bodies, op.body.ops)):
+        return f"{ctx.use('stamps_join')}({_stamps(ctx)}, {before});"
+    count = sum(_notes(x, ctx) for x in op.body.ops)
+    first = election.first_warp(ctx, op.scope)
+    made = str(count) if first is None else f"{first} == 0 ? {count} : 0"
+    return f"{ctx.use('stamps_skip')}({_stamps(ctx)}, {before}, {made});"
+
+
+def _notes(op: ops.Op, ctx: Context) -> int:
+    """How many notes one lane makes of an op."""
+    if not is_noted(op):
+        return 0
+    begins = op not in ctx.module.implied
+    return begins + waits(op) + (getattr(op, "multicast", None) is not None)
+
+
+def _note(ctx: Context, op: ops.Op, again: bool = False, ended: bool = False) -> str:
+    """The code of a note. `again`: at the time of the last one."""
     function = "stamp_warp"
     if ctx.diverged:
         function = "stamp_lane" if ctx.elected else "stamp_lanes"
         again = again and ctx.elected
-    function += "_again" if again else ""
-    ctx.out.aside(_call(ctx, function, op, ended))
+    note = _call(ctx, function + ("_again" if again else ""), op, ended)
     mask = getattr(op, "multicast", None)
     if isinstance(op, ops.TmaLoad) and mask is not None:
-        function = function.removesuffix("_again") + ("" if function == "stamp_lanes" else "_again")
+        function += "" if function == "stamp_lanes" else "_again"
         word = f"0x{ctx.module.points[op] << POINT_BIT | 1 << ENDED_BIT:08x}u"
-        about = f"{word} | {operand(ctx, mask, 7)}"
-        ctx.out.aside(f"{ctx.use(function)}({_stamps(ctx)}, {about});")
+        note += f" {ctx.use(function)}({_stamps(ctx)}, {word} | {operand(ctx, mask, 7)});"
+    return note
 
 
 def _call(ctx: Context, function: str, op: ops.Op, ended: bool = False) -> str:

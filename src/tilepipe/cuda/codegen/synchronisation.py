@@ -63,7 +63,7 @@ def _check_own(op: ops.MbarWait | ops.MbarTryWait) -> None:
         )
 
 
-def _scoped(ctx: Context, function: str, bar: BarrierRef) -> str:
+def acquiring(ctx: Context, function: str, bar: BarrierRef) -> str:
     """The name of the device function of a wait. It acquires at cluster scope where another CTA
     releases ordinary accesses through the barrier; where its copies, or the response to its cluster
     launch control request, signal the barrier and ordinary loads read their data; or where its
@@ -90,7 +90,7 @@ def _reads_after_commit(ctx: Context, bar: BarrierRef) -> bool:
 def _(op: ops.MbarWait, ctx: Context) -> None:
     _check_own(op)
     bounded = ctx.module.debug
-    function = ctx.use(_scoped(ctx, "debug_wait" if bounded else "wait", op.bar))
+    function = ctx.use(acquiring(ctx, "debug_wait" if bounded else "wait", op.bar))
     where = f", {ctx.module.sites[op]}, {text(ctx, op.bar.index)}" if bounded else ""
     ctx.out(f"{function}({barrier(ctx, op.bar)}, {parity(ctx, op.phase)}{where});")
 
@@ -98,7 +98,7 @@ def _(op: ops.MbarWait, ctx: Context) -> None:
 @emit.register
 def _(op: ops.MbarTryWait, ctx: Context) -> None:
     _check_own(op)
-    function = ctx.use(_scoped(ctx, "try_wait", op.bar))
+    function = ctx.use(acquiring(ctx, "try_wait", op.bar))
     test = f"{function}({barrier(ctx, op.bar)}, {parity(ctx, op.phase)})"
     if not ctx.diverged:
         # A lane acquires only by its own try_wait, so the test holds only where all succeed.

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from tilepipe.cuda.codegen.stamps import ENDED_BIT, PARITY_BIT, POINT_BIT, RANK_BIT
 from tilepipe.errors import BindError
 from tilepipe.ir import ops
+from tilepipe.ir.implied import Implied, implied
 from tilepipe.ir.program import Kernel
 from tilepipe.ir.stamps import Stamp, WarpStamps, points
 
@@ -27,9 +28,7 @@ _HEAD = np.dtype(
     ]
 )
 _STAMP = np.dtype([("clock", np.uint32), ("about", np.uint32)])
-# `stamps.cuh` has the number of a stamp among those of all warps in 32 bits, and goes on counting
-# where a warp has no room left: half of them are for that.
-_COUNTED = 1 << 31
+_MOST = 1 << 31  # stamps of all warps: 16 GiB
 _CLOCK = 1 << 32  # a stamp has the low bits of the clock
 
 
@@ -39,18 +38,18 @@ def stamp_bytes(kernel: Kernel, ctas: int, room: int) -> int:
 
 
 def check_room(kernel: Kernel, ctas: int, room: int) -> None:
-    """Asserts that a build can count the stamps of all these warps.
+    """Asserts that there are not too many stamps, with so much room for each of these warps.
 
     Raises:
         BindError: there is room for more.
     """
     count = ctas * kernel.warps * room
-    if count > _COUNTED:
+    if count > _MOST:
         raise BindError(
             f"room={room:,} for each of {kernel.warps} warps of {ctas:,} CTAs is {count:,} notes,"
-            f" {count * _STAMP.itemsize:,} bytes of GPU memory; a build counts {_COUNTED:,} notes,"
-            f" {_COUNTED * _STAMP.itemsize:,} bytes. Record fewer CTAs, or room up to"
-            f" {_COUNTED // (ctas * kernel.warps):,}"
+            f" {count * _STAMP.itemsize:,} bytes of GPU memory; a recording has at most {_MOST:,},"
+            f" {_MOST * _STAMP.itemsize:,} bytes. Record fewer CTAs, or room up to"
+            f" {_MOST // (ctas * kernel.warps):,}"
         )
 
 
@@ -67,16 +66,22 @@ def decode(
         for n, point in enumerate(points(kernel))
         if isinstance(point.op, ops.TmaLoad) and point.op.multicast is not None
     )
+    follows = implied(kernel)
     with_role = [r.first_warp + warp for r in kernel.roles for warp in range(r.warps)]
     return tuple(
-        _warp(heads[cta, warp], slots[cta, warp], cta, warp, multicasts)
+        _warp(heads[cta, warp], slots[cta, warp], cta, warp, multicasts, follows)
         for cta in range(ctas)
         for warp in sorted(with_role)
     )
 
 
 def _warp(
-    head: Any, slots: npt.NDArray[Any], cta: int, warp: int, multicasts: frozenset[int]
+    head: Any,
+    slots: npt.NDArray[Any],
+    cta: int,
+    warp: int,
+    multicasts: frozenset[int],
+    follows: Implied,
 ) -> WarpStamps:
     began_ns, began, ended_ns, ended, count, sm = (int(x) for x in head.tolist())
     kept = slots[: min(count, len(slots))]
@@ -94,6 +99,6 @@ def _warp(
         found.append(
             Stamp(number, ended_here, at, index, word >> PARITY_BIT & 1, rank - 1 if rank else None)
         )
-    return WarpStamps(
-        cta, warp, sm, began_ns, ended_ns, began, ended, tuple(found), max(count - len(slots), 0)
-    )
+    lost = max(count - len(slots), 0)
+    every = tuple(follows.complete(found))
+    return WarpStamps(cta, warp, sm, began_ns, ended_ns, began, ended, every, lost)
