@@ -255,7 +255,8 @@ def test_an_unrolled_loop_tries_to_wait_before_the_sums_are_added() -> None:
         ((4096, 4096, 4096), {"bm": 256, "bn": 128, "cluster_n": 2, "store_slots": 4, "group": 16}),
         ((4096, 7168, 2048), {"bm": 256, "bn": 128, "cluster_n": 2, "store_slots": 4, "group": 16}),
         ((8192, 8192, 8192), {"bm": 192, "bn": 128, "cluster_n": 2, "consumers": 3, "group": 8}),
-        ((4096, 4096, 7168), {"bm": 256, "bn": 128, "cluster_n": 2, "unroll": 4}),
+        ((4096, 4096, 7168), {"bm": 256, "bn": 128, "cluster_n": 2, "unroll": 8, "group": 8}),
+        ((4096, 2112, 7168), {"bn": 192, "cluster": 2, "unroll": 4, "group": 8}),
         ((64, 4096, 7168), {"bm": 64, "consumers": 1}),
         # one wave: clusters only start later
         ((128, 7168, 2048), {"bm": 64, "bn": 112, "cluster": 1, "cluster_n": 1, "unroll": 4}),

@@ -224,6 +224,15 @@ def test_what_is_chosen_fits(shape: tuple[int, int, int, int], out: str) -> None
         assert chosen.bm == 64
 
 
+@pytest.mark.parametrize(("groups", "tile"), [(6, (256, 128)), (32, (192, 128))])
+def test_what_has_been_measured_to_be_fast_is_chosen(groups: int, tile: tuple[int, int]) -> None:
+    """Of padded groups of one height each: 1024 rows are four tiles of 256, and 192 rows one of 192
+    rather than two of 128.
+    """
+    chosen = heuristics.best(GroupedBlockwiseProblem(6144, 4096, 7168, groups))
+    assert (chosen.bm, chosen.bn) == tile
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [

@@ -16,15 +16,20 @@ from tilepipe.kernels.gemm_blockwise.config import BLOCK, BlockwiseGemmConfig
 ENOUGH_STAGES, MAX_STAGES = 3, 8
 BARRIER_PAIR = 16  # bytes of a stage's two mbarriers
 ALIGNMENT = 128  # bytes that the scales of B may be padded by
-UNROLL = 4  # blocks of K that the compiler writes one after the other
-BAND = 16  # tiles along M that make one band of the raster, where there are no more
+# Blocks of K that the compiler writes one after the other, and where tiles of 256 rows have many of
+# them: so many or more.
+UNROLL, LONG_UNROLL, LONG = 4, 8, 48
+BAND = (
+    16  # tiles along M that make one band of the raster, where there are no more, unless K is long
+)
 MMA_AREA = 32  # rows · columns of an SM's tensor cores in a cycle, for a block of K
 SMEM_BYTES = 128  # of shared memory that an SM reads or writes in a cycle
 L2_BYTES = 6000  # that all SMs read from L2 in a cycle
 # Fitted to measurements on an H200. Cycles: of a warpgroup between two of its wgmma groups, and how
 # many of them are not hidden by the other warpgroup where each has one group a block; of a launch.
 TURN, IDLE, LAUNCH = 200, 130, 8500
-THREE = 0.95  # of the time of a step, where three warpgroups share a tile
+# Of the time of a step: with three warpgroups, and where each multiplies twice, along N.
+THREE, TWICE = 0.95, 1.03
 L2_COST = 0.06  # what reading from L2 adds, of the time it would take alone
 STORE = 0.05  # cycles that the last tile's store takes, for each element
 TOGETHER = 1500  # cycles that a cluster starts later, where no second wave makes up for it
@@ -59,10 +64,14 @@ def candidates(
             " bytes of shared memory"
         )
     ranked = sorted(fitting, key=lambda cfg: expected_cycles(problem, cfg, chip))[:limit]
-    return [
-        replace(cfg, group=BAND) if -(-problem.m // (cfg.bm * cfg.cluster)) <= BAND else cfg
-        for cfg in ranked
-    ]
+    return [_for_extents(cfg, problem) for cfg in ranked]
+
+
+def _for_extents(cfg: BlockwiseGemmConfig, problem: Problem) -> BlockwiseGemmConfig:
+    """The configuration with what its time by the model does not depend on."""
+    if -(-problem.k // BLOCK) >= LONG:
+        return replace(cfg, unroll=LONG_UNROLL) if cfg.bm == 256 else cfg
+    return replace(cfg, group=BAND) if -(-problem.m // (cfg.bm * cfg.cluster)) <= BAND else cfg
 
 
 def _fitting(out_dtype: tp.DType, chip: tp.Chip) -> Iterator[BlockwiseGemmConfig]:
@@ -126,7 +135,8 @@ def expected_cycles(
         * cfg.cluster_size
         / L2_BYTES
     )
-    step = max(mma, smem, turn, waiting) * (THREE if cfg.consumers == 3 else 1.0) + L2_COST * l2
+    factor = (THREE if cfg.consumers == 3 else 1.0) * (TWICE if cfg.splits == 2 else 1.0)
+    step = max(mma, smem, turn, waiting) * factor + L2_COST * l2
     alone = cfg.cluster_size > 1 and rows * cols <= resident
     start = LAUNCH + (TOGETHER if alone else 0) + STORE * cfg.bm * cfg.bn
     return start + waves * -(-problem.k // BLOCK) * step

@@ -73,10 +73,12 @@ def _smaller(chip: tp.Chip) -> tp.Chip:
 def expected_us(
     problem: GroupedBlockwiseProblem, product: Problem, cfg: BlockwiseGemmConfig, chip: tp.Chip
 ) -> float:
-    """Time by the model, microseconds, averaged over heights that the groups may have around the
-    average. `product`: that of all rows with one B.
+    """Time by the model, microseconds, for groups half of which are of one height, as a router
+    balances them, and half of heights around the average. `product`: that of all rows with one B.
     """
-    rows = multiplied_rows(problem.m, problem.groups, cfg.bm * cfg.cluster)
+    step = cfg.bm * cfg.cluster
+    even = problem.groups * -(-problem.m // (problem.groups * step)) * step
+    rows = (even + multiplied_rows(problem.m, problem.groups, step)) // 2
     blocks = -(-problem.k // BLOCK)
     weights = problem.n * problem.k * problem.groups
     scales = problem.m * blocks * tp.float32.nbytes
