@@ -73,7 +73,8 @@ def mma_commit(tracer: Tracer, mbar: Mbar, mask: object) -> None:
 
 
 def _commit_to(tracer: Tracer, ref: memory.BarrierRef, mask: object, loc: Loc) -> Commit:
-    ctas = require_integer(to_expr(tracer, mask), "a mask of CTAs")
+    what = "a mask of CTAs"
+    ctas = require_uniform(require_integer(to_expr(tracer, mask), what), what)
     if isinstance(ctas, exprs.Const):
         check_mask(tracer, int(ctas.value))
         return Commit(ref, int(ctas.value), loc)
