@@ -224,12 +224,25 @@ def test_what_is_chosen_fits(shape: tuple[int, int, int, int], out: str) -> None
         assert chosen.bm == 64
 
 
-@pytest.mark.parametrize(("groups", "tile"), [(6, (256, 128)), (32, (192, 128))])
-def test_what_has_been_measured_to_be_fast_is_chosen(groups: int, tile: tuple[int, int]) -> None:
-    """Of padded groups of one height each: 1024 rows are four tiles of 256, and 192 rows one of 192
-    rather than two of 128.
-    """
-    chosen = heuristics.best(GroupedBlockwiseProblem(6144, 4096, 7168, groups))
+@pytest.mark.parametrize(
+    ("shape", "tile"),
+    [
+        # padded groups of one height: 1024 rows are four tiles of 256, and 192 rows one of 192
+        # rather than two of 128
+        ((6144, 4096, 7168, 6), (256, 128)),
+        ((6144, 4096, 7168, 32), (192, 128)),
+        # rows that follow each other, in random groups
+        ((32768, 4096, 7168, 4), (192, 128)),
+        ((32768, 7168, 2048, 8), (192, 128)),
+        ((8192, 4096, 7168, 64), (128, 256)),
+        ((1024, 4096, 7168, 64), (64, 128)),
+    ],
+    ids=str,
+)
+def test_what_has_been_measured_to_be_fast_is_chosen(
+    shape: tuple[int, int, int, int], tile: tuple[int, int]
+) -> None:
+    chosen = heuristics.best(GroupedBlockwiseProblem(*shape))
     assert (chosen.bm, chosen.bn) == tile
 
 

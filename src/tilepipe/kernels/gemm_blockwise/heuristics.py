@@ -29,7 +29,7 @@ L2_BYTES = 6000  # that all SMs read from L2 in a cycle
 # many of them are not hidden by the other warpgroup where each has one group a block; of a launch.
 TURN, IDLE, LAUNCH = 200, 130, 8500
 # Of the time of a step: with three warpgroups, and where each multiplies twice, along N.
-THREE, TWICE = 0.95, 1.03
+THREE, TWICE = 0.945, 1.03
 L2_COST = 0.06  # what reading from L2 adds, of the time it would take alone
 STORE = 0.05  # cycles that the last tile's store takes, for each element
 TOGETHER = 1500  # cycles that a cluster starts later, where no second wave makes up for it

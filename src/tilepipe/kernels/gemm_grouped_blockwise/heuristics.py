@@ -73,12 +73,13 @@ def _smaller(chip: tp.Chip) -> tp.Chip:
 def expected_us(
     problem: GroupedBlockwiseProblem, product: Problem, cfg: BlockwiseGemmConfig, chip: tp.Chip
 ) -> float:
-    """Time by the model, microseconds, for groups half of which are of one height, as a router
-    balances them, and half of heights around the average. `product`: that of all rows with one B.
+    """Time by the model, microseconds, for groups a third of which are of one height, as a router
+    balances them, and the others of heights around the average. `product`: that of all rows with
+    one B.
     """
     step = cfg.bm * cfg.cluster
     even = problem.groups * -(-problem.m // (problem.groups * step)) * step
-    rows = (even + multiplied_rows(problem.m, problem.groups, step)) // 2
+    rows = (even + 2 * multiplied_rows(problem.m, problem.groups, step)) // 3
     blocks = -(-problem.k // BLOCK)
     weights = problem.n * problem.k * problem.groups
     scales = problem.m * blocks * tp.float32.nbytes
