@@ -430,5 +430,48 @@ def test_split_k_does_not_go_with_ping_pong() -> None:
 @pytest.mark.parametrize("bn", [320, 448])
 def test_an_accumulator_block_is_split_evenly(bn: int) -> None:
     """Above 256 columns there are two blocks, and each is split."""
-    with pytest.raises(tp.BindError, match="of 32 where bn is above 256"):
-        GemmConfig(bm=64, consumers=1, bn=bn, split_k=4, stages=2)
+    with pytest.raises(tp.BindError, match="multiple of 8, of 16 where bn is above 256"):
+        GemmConfig(bm=64, consumers=1, bn=bn, split_k=3, stages=2)
+
+
+ONE_OF_THREE = (
+    "only one of cluster, cluster_n and split_k may be above 1, and that is 2, 4 or 8, of split_k 2"
+    " to 8"
+)
+
+
+@pytest.mark.parametrize(
+    ("settings", "rule"),
+    [
+        ({"split_k": 9, "bn": 144}, ONE_OF_THREE),
+        ({"split_k": 2, "cluster": 2}, ONE_OF_THREE),
+        ({"cluster": 4, "cluster_n": 4}, ONE_OF_THREE),
+        ({"cluster": 3}, ONE_OF_THREE),
+        (
+            {"bn": 16, "cluster": 4},
+            "each CTA of a cluster loads 8 rows of the B tiles of a stage, or more; bn *"
+            " k_group_size = 16 are less than 8 * cluster = 32",
+        ),
+    ],
+    ids=str,
+)
+def test_rules_of_clusters(settings: dict[str, Any], rule: str) -> None:
+    with pytest.raises(tp.BindError, match=re.escape(rule)):
+        GemmConfig(**settings)
+
+
+@pytest.mark.parametrize("parts", [3, 5, 6, 7])
+def test_any_number_of_ctas_splits_k(parts: int) -> None:
+    """Each stores as few as eight columns; the last has fewer steps of K, or none."""
+    for settings in ({"bn": 8 * parts}, {"bn": 16 * parts, "swap": "ab"}):
+        simulate(136, 200, 520, seed=parts, bm=64, consumers=1, split_k=parts, **settings)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("parts", [3, 5])
+def test_any_number_of_ctas_that_split_k_is_decided(parts: int) -> None:
+    a, b, c = (np.zeros(x, BF16) for x in ((128, 128), (8 * parts, 128), (128, 8 * parts)))
+    config = GemmConfig(bm=64, bn=8 * parts, bk=32, consumers=1, stages=2, split_k=parts)
+    program = gemm.bind(a, b, c, config)
+    few = replace(program, launch_args=replace(program.launch_args, grid=parts))
+    assert few.check().verdict == "verified"

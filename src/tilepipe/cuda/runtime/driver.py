@@ -153,7 +153,7 @@ def _resident_clusters(ordinal: int) -> tuple[tuple[int, int], ...]:
     """The (size, clusters of that size that can be resident at once), with one CTA on an SM."""
     smem = attribute(ordinal, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
     found = []
-    for size in (2, 4, 8):
+    for size in range(2, 9):
         try:
             found.append((size, Function(ordinal, _EMPTY, "empty", 128, smem, size).max_clusters))
         except LaunchError:  # a MIG slice may have no room for one

@@ -18,6 +18,7 @@ Index = tp.Value | int
 # (batch, row, k), where the batch is None without batches.
 Place = tuple[Index | None, Index, Index]
 MAX_BOX_ROWS = 256  # of one TMA copy
+EIGHT = 8  # rows after which the swizzle repeats
 
 
 def load_rows(rows: int) -> int:
@@ -27,10 +28,21 @@ def load_rows(rows: int) -> int:
     return rows // -(-rows // MAX_BOX_ROWS)
 
 
+def rows_of_load(rows: int, parts: int) -> int:
+    """Rows of one TMA copy of a tile of `rows` that so many CTAs share: of an equal part, or eight
+    where there is none, since the swizzle repeats every eight rows.
+    """
+    return load_rows(rows // parts) if _divides(rows, parts) else EIGHT
+
+
+def _divides(rows: int, parts: int) -> bool:
+    return parts == 1 or rows % (EIGHT * parts) == 0
+
+
 @dataclass(frozen=True, eq=False)
 class Share:
     """A tile that `parts` CTAs need: this one loads part `part` of its rows, for the CTAs of
-    `mask`.
+    `mask`. Where the rows have no such part, it loads each `parts`-th eight of them.
     """
 
     parts: int
@@ -79,18 +91,39 @@ class Share:
         barrier: tp.MbarPtr,
         *,
         lines: tp.Value | None = None,
+        number: int = 0,
     ) -> None:
-        """Loads this CTA's part of `tile`, whose first element is at (batch, row, k). `lines`: of a
-        column-major tile, by a ragged map, as of `ctx.tma_load`.
+        """Loads this CTA's part of `tile`, whose first element is at (batch, row, k).
+
+        Args:
+            lines: of a column-major tile, by a ragged map, as of `ctx.tma_load`.
+            number: of the tile in its stage: with several, CTAs that have less of one have more of
+                the next.
         """
-        share = tile.shape[0] // self.parts
-        first = self.part * share if self.parts > 1 else 0
         batch, row, k = at
-        rows = load_rows(share)
-        for i in range(0, share, rows):
-            where = (batch, row + first + i, k)[-tensor.rank :]
-            part = tile.rows(first + i, rows)
-            ctx.tma_load(tensor, where, part, barrier, multicast=self.mask, lines=lines)
+        whole = tile.shape[0]
+        rows = rows_of_load(whole, self.parts)
+        if _divides(whole, self.parts):
+            share = whole // self.parts
+            first = self.part * share if self.parts > 1 else 0
+            starts = [first + i for i in range(0, share, rows)]
+            sure = len(starts)
+        else:
+            eights = whole // EIGHT
+            first = (self.part + -number * eights % self.parts) % self.parts
+            starts = [(first + i) * EIGHT for i in range(0, eights, self.parts)]
+            sure = eights // self.parts
+        for i, start in enumerate(starts):
+            where = (batch, row + start, k)[-tensor.rank :]
+            with nullcontext() if i < sure else ctx.when(start < whole):
+                ctx.tma_load(
+                    tensor,
+                    where,
+                    tile.rows(start, rows),
+                    barrier,
+                    multicast=self.mask,
+                    lines=lines,
+                )
 
 
 @dataclass(frozen=True, eq=False)

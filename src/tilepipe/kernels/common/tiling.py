@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 import tilepipe as tp
+from tilepipe.kernels.common.multicast import rows_of_load
 from tilepipe.kernels.common.settings import Settings
 
 BLOCK_ROWS = 64  # rows of an accumulator block on Hopper: of one wgmma
@@ -64,6 +65,9 @@ class Sm90Tiling(Settings):
     bn_unit: ClassVar[int] = 16  # what bn is a multiple of
     row_choices: ClassVar[tuple[int, ...]] = (64, 128)  # of the output tile of one warpgroup
     max_accumulator: ClassVar[Mapping[int, int]] = MAX_ACCUMULATOR
+    # True: clusters of tiles whose rows they cannot divide equally, and CTAs that split K in any
+    # number.
+    any_share: ClassVar[bool] = False
 
     bm: int = 128
     bn: int = 128
@@ -98,10 +102,7 @@ class Sm90Tiling(Settings):
         registers = self.rows * self.bn // 128 * (2 if promotes else 1)
         what, times = ("two accumulators", " * 2") if promotes else ("an accumulator", "")
         limit, unit = self.max_accumulator[self.consumers], self.bn_unit
-        names = [name for name in ("cluster", "cluster_n", "split_k") if name in self.names()]
-        listed = " and ".join((", ".join(names[:-1]), *names[-1:]))
         rows = ", ".join(map(str, self.row_choices[:-1]))
-        shared = [n for n in (self.cluster, self.cluster_n, self.split_k) if n > 1]
         each = (
             "for a tile of 1 warpgroup"
             if self.sharers == 1
@@ -126,19 +127,48 @@ class Sm90Tiling(Settings):
             ),
             "bk must be a multiple of 32 in 32..256": self.bk % 32 == 0 and self.bk <= 256,
             "stages must be at least 2: one is held by the MMAs in flight": self.stages >= 2,
-            f"only one of {listed} may be above 1, and that is 2, 4 or 8": (
-                len(shared) <= 1 and max([1, *shared]) in (1, 2, 4, 8)
-            ),
-            "bn / cluster must be a multiple of 8, and bm / cluster_n, too": (
-                self.bn % (8 * self.cluster) == 0 and self.bm % (8 * self.cluster_n) == 0
-            ),
-            "bn / split_k must be a multiple of 16, of 32 where bn is above 256": (
-                self.split_k == 1 or self.block_cols % (16 * self.split_k) == 0
-            ),
+            **self._cluster_rules(),
             f"{what} of {self.rows}×{self.bn} float32 {'take' if promotes else 'takes'}"
             f" {self.rows} * {self.bn} / 128{times} = {registers} registers of each thread;"
             f" at most {limit} leave room for the rest: lower bm or bn": registers <= limit,
         }
+
+    def _cluster_rules(self) -> dict[str, bool]:
+        names = [name for name in ("cluster", "cluster_n", "split_k") if name in self.names()]
+        listed = " and ".join((", ".join(names[:-1]), *names[-1:]))
+        shared = [n for n in (self.cluster, self.cluster_n, self.split_k) if n > 1]
+        one, largest = len(shared) <= 1, max([1, *shared])
+        if not self.any_share:
+            return {
+                f"only one of {listed} may be above 1, and that is 2, 4 or 8": (
+                    one and largest in (1, 2, 4, 8)
+                ),
+                "bn / cluster must be a multiple of 8, and bm / cluster_n, too": (
+                    self.bn % (8 * self.cluster) == 0 and self.bm % (8 * self.cluster_n) == 0
+                ),
+                "bn / split_k must be a multiple of 16, of 32 where bn is above 256": (
+                    self.split_k == 1 or self.block_cols % (16 * self.split_k) == 0
+                ),
+            }
+        powers = largest in (1, 2, 4, 8) or largest == self.split_k
+        rows = self.bn * self.k_group_size
+        return {
+            f"only one of {listed} may be above 1, and that is 2, 4 or 8, of split_k 2 to 8": (
+                one and powers and largest <= 8
+            ),
+            "each CTA of a cluster loads 8 rows of the B tiles of a stage, or more; bn *"
+            f" k_group_size = {rows} are less than 8 * cluster = {8 * self.cluster}": (
+                rows >= 8 * self.cluster
+            ),
+            "bn / split_k must be a multiple of 8, of 16 where bn is above 256": (
+                self.split_k == 1 or self.block_cols % (8 * self.split_k) == 0
+            ),
+        }
+
+    @property
+    def copied_rows(self) -> tuple[int, int]:
+        """Rows of one TMA copy of a tile of A, and of B."""
+        return rows_of_load(self.bm, self.cluster_n), rows_of_load(self.bn, self.cluster)
 
     @property
     def sharers(self) -> int:

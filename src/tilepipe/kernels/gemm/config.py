@@ -14,7 +14,10 @@ EARLY = ("none", "b")
 @dataclass(frozen=True)
 class GemmConfig(Sm90Tiling):
     """Static settings of the GEMM on Hopper: those of `Sm90Tiling`, of which bn may be any multiple
-    of 8 and bm 192 rows for each warpgroup, and two more.
+    of 8, bm 192 rows for each warpgroup, and split_k any number up to 8, and two more.
+
+    Tiles for few rows and a long K: a cluster along M may share B tiles of any bn that has eight
+    rows for each CTA, and CTAs that split K take tiles of which each stores eight columns or more.
 
     Tiles for what waves cost: of any bn up to 192 with bm 256, a tile that divides the extents into
     just so many as the chip has SMs, or twice as many, leaves none of them idle. Three warpgroups
@@ -33,6 +36,7 @@ class GemmConfig(Sm90Tiling):
     bn_unit: ClassVar[int] = 8
     row_choices: ClassVar[tuple[int, ...]] = (64, 128, 192)
     max_accumulator: ClassVar[Mapping[int, int]] = MAX_ACCUMULATOR | {3: 128}
+    any_share: ClassVar[bool] = True
 
     source_slots: int = 0
     early: str = "none"

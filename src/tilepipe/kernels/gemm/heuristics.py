@@ -162,7 +162,7 @@ def _takes_orders(problem: Problem, cfg: GemmConfig) -> bool:
         if cfg.swap == "none"
         else (problem.b_order, problem.a_order)
     )
-    parts = cfg.bm // cfg.cluster_n, cfg.bn // cfg.cluster
+    parts = cfg.copied_rows
     return all(order == "row" or part % 64 == 0 for order, part in zip(orders, parts, strict=True))
 
 
@@ -266,7 +266,9 @@ def _config(
 ) -> GemmConfig | None:
     schedule, consumers, bm, bn = shape
     cluster, cluster_n, split_k = clusters
-    if split_k > 1 and (bm * bn > 128 * 160 or schedule == "pingpong"):
+    if split_k > 1 and (bm * bn > 128 * 160 or schedule == "pingpong" or bn % (16 * split_k)):
+        return None
+    if bn % (8 * cluster):
         return None
     try:
         return GemmConfig(

@@ -87,10 +87,10 @@ class Copies:
         a_tile, b_tile = stage.tile(j)
         if operand == "a":
             place = (tile.batch, tile.m * cfg.bm, k)
-            self.gemm.a_share.load(ctx, self.a, a_tile, place, stage.barrier())
+            self.gemm.a_share.load(ctx, self.a, a_tile, place, stage.barrier(), number=j)
         else:
             place = (tile.batch, tile.n * cfg.bn, k)
-            self.gemm.b_share.load(ctx, self.b, b_tile, place, stage.barrier())
+            self.gemm.b_share.load(ctx, self.b, b_tile, place, stage.barrier(), number=j)
 
 
 def load(gemm: Sm90Gemm, copies: Copies, early: str | None) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from numbers import Real
 
 import tilepipe as tp
-from tilepipe.kernels.common.multicast import load_rows
+from tilepipe.kernels.common.multicast import rows_of_load
 from tilepipe.kernels.common.tiling import OutputTiling, Sm100Tiling, store_width
 from tilepipe.kernels.common.validation import Array, check_array, check_product, mapped
 
@@ -204,7 +204,7 @@ def input_maps(
         rows: of A and of B that one CTA holds of a K tile. parts: CTAs that load a part of them
             each.
     """
-    boxes = [(load_rows(count // part), cfg.bk) for count, part in zip(rows, parts, strict=True)]
+    boxes = [(rows_of_load(count, part), cfg.bk) for count, part in zip(rows, parts, strict=True)]
     a_map, b_map = (
         mapped("gemm", name, x, (1,) * (len(x.shape) - 2) + box)
         for name, x, box in zip("ab", (a, b), boxes, strict=True)
