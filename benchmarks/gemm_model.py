@@ -74,8 +74,10 @@ def _together(runs: Sequence[dict[str, list[float | None]]]) -> tuple[list[str],
         for word, times in run.items():
             of_run[:, words.index(word)] = [np.nan if x is None else x for x in times]
     logs = np.log(us)
-    logs -= np.nanmean(logs - logs[0], axis=2, keepdims=True)  # cuBLAS is in each
     known = ~np.isnan(logs)
+    common = known & known[0]
+    slower = np.where(common, logs - logs[0], 0.0).sum(axis=2, keepdims=True)
+    logs -= slower / np.maximum(common.sum(axis=2, keepdims=True), 1)
     sums = np.where(known, logs, 0.0).sum(axis=0)
     counts = known.sum(axis=0)
     return words, np.exp(np.where(counts, sums / np.maximum(counts, 1), np.nan))

@@ -147,7 +147,7 @@ def by_the_equation(cfg: GemmConfig, problem: Problem, c: Constants) -> tuple[fl
     hidden = c.hidden if pingpong else 0.0
     once = 0.0 if size == 1 else c.join[size > 2]
     if cfg.split_k > 1:
-        once = c.split[cfg.split_k.bit_length() - 2]
+        once = float(np.interp(math.log2(cfg.split_k), range(4), (0.0, *c.split)))
         once += c.exchange * cfg.bm * cfg.bn / (128 * 256) * (1 - 1 / cfg.split_k)
     body = waves * (steps * step + store * (1 - hidden) + c.wave) + store * hidden + c.start + once
 
@@ -219,3 +219,18 @@ def test_the_smallest_and_the_largest_products_have_times(extent: int) -> None:
     us = np.array([time for _, time in heuristics.ranked(Problem(extent, extent, extent))])
     assert (np.isfinite(us) & (us > 1)).all()
     assert (us > 1e6).all() or extent == 1
+
+
+@pytest.mark.parametrize(
+    "tile",
+    [
+        {"bm": 64, "bn": 176, "cluster": 4, "swap": "none"},  # 44 rows of B for each CTA
+        {"bm": 128, "bn": 16, "cluster": 1, "swap": "ab"},
+    ],
+)
+def test_few_rows_have_tiles_of_their_own(tile: dict[str, object]) -> None:
+    """None of which the older model, of products of fp8, was fitted to."""
+    for dtype, wanted in ((tp.bfloat16, True), (tp.float8_e4m3, False)):
+        found = heuristics.candidates(Problem(200, 5120, 5120, dtype=dtype))
+        some = [x for x in found if all(getattr(x, name) == y for name, y in tile.items())]
+        assert bool(some) is wanted

@@ -148,9 +148,13 @@ def fitting(problem: Problem, chip: tp.Chip = tp.H200) -> Iterator[GemmConfig]:
 
 def _is_older(cfg: GemmConfig) -> bool:
     """True if the older model was fitted to such tiles."""
-    splits = cfg.split_k == 1 or (cfg.split_k < 8 and cfg.bm * cfg.bn <= 128 * 128)
+    splits = cfg.split_k == 1 or (
+        cfg.split_k in (2, 4) and cfg.bn % (16 * cfg.split_k) == 0 and cfg.bm * cfg.bn <= 128 * 128
+    )
+    splits = splits and cfg.bn % (8 * cfg.cluster) == 0
     slots = cfg.store_slots > 1 or cfg.stages <= ENOUGH_STAGES
-    return cfg.bn % 16 == 0 and (cfg.consumers < 3 or cfg.bn <= 192) and splits and slots
+    tiles = cfg.bn % 16 == 0 and (cfg.consumers < 3 or cfg.bn <= 192)
+    return tiles and (cfg.consumers == 1 or cfg.bn >= 48) and splits and slots
 
 
 def _takes_orders(problem: Problem, cfg: GemmConfig) -> bool:
@@ -208,7 +212,7 @@ def deeper(cfg: C, dtype: tp.DType, chip: tp.Chip) -> list[C]:
     """
     fewer = cfg.changed(store_slots=1)
     stages = stages_for(fewer, dtype, chip)
-    deep = cfg.store_slots > 1 and cfg.stages < stages <= DEEP_STAGES
+    deep = cfg.store_slots > 1 and cfg.split_k == 1 and cfg.stages < stages <= DEEP_STAGES
     return [fewer.changed(stages=stages)] if deep else []
 
 
@@ -240,23 +244,25 @@ _CLUSTERS = (
     (1, 4, 1),
     (1, 1, 2),
     (1, 1, 4),
-    (1, 1, 8),
 )
 
 
 def _shapes() -> Iterator[tuple[str, int, int, int]]:
     """(schedule, consumers, bm, bn)"""
     wide = (
-        *range(48, 105, 16),
+        *range(16, 49, 8),
+        *range(64, 97, 16),
         104,
         *range(112, 145, 16),
-        *range(152, 193, 8),
+        *range(152, 201, 8),
         *range(208, 257, 16),
     )
     yield from (("cooperative", 2, 128, bn) for bn in (*wide, 320))
     yield from (("cooperative", 2, 256, bn) for bn in (*range(64, 129, 16), *range(136, 193, 8)))
-    yield from (("cooperative", 3, 192, bn) for bn in (*range(64, 193, 16), *range(208, 257, 16)))
-    yield from (("cooperative", 1, 64, bn) for bn in (*range(16, 105, 8), *range(112, 257, 16)))
+    yield from (("cooperative", 3, 192, bn) for bn in (*range(64, 113, 8), *range(128, 257, 16)))
+    yield from (
+        ("cooperative", 1, 64, bn) for bn in (*range(16, 113, 8), 128, 136, *range(144, 257, 16))
+    )
     yield from (("pingpong", 2, 128, bn) for bn in range(64, 193, 16))
     yield from (("pingpong", 2, 64, bn) for bn in range(96, 257, 32))
 
@@ -266,9 +272,8 @@ def _config(
 ) -> GemmConfig | None:
     schedule, consumers, bm, bn = shape
     cluster, cluster_n, split_k = clusters
+    # Other numbers of CTAs that split K have not been measured as they are now.
     if split_k > 1 and (bm * bn > 128 * 160 or schedule == "pingpong" or bn % (16 * split_k)):
-        return None
-    if bn % (8 * cluster):
         return None
     try:
         return GemmConfig(

@@ -87,7 +87,8 @@ class Constants:
             of the tile's last steps does, too, and counts here: so it may be above 1.
         extras: factor of the epilogue with scales, a bias, a source or an activation; without, 1.
         join: µs that a launch takes longer in clusters of 2 CTAs, and of 4 or 8, without split_k.
-        split: µs that a launch takes longer because 2, 4 or 8 CTAs exchange their sums.
+        split: µs that a launch takes longer because 2, 4 or 8 CTAs exchange their sums; of other
+            numbers, in between by their logarithms.
         exchange: µs for all sums of 128 × 256 elements, of which each CTA sends all but its own.
         mma_power: cycles of the tensor cores that the power limit allows, if nothing else took
             power; of all SMs together, as the three that follow.
