@@ -124,7 +124,12 @@ def test_descales_that_are_numbers() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"ctas": 1, "stages": 4}, {"ctas": 2, "stages": 3}, {"bn": 32}, {"bn": 48, "stages": 1}],
+    [
+        {"ctas": 1, "stages": 4},
+        {"ctas": 2, "stages": 3, "queries": "rows"},
+        {"bn": 32},
+        {"bn": 48, "stages": 1},
+    ],
 )
 def test_settings(settings: dict[str, Any]) -> None:
     given, q, cache = operands(LENGTHS["of all kinds"])

@@ -376,6 +376,21 @@ DECODE: dict[str, Settings] = {
     "of 8 bits, 64 rows": {"cache": "float8_e4m3", "tokens": 4, "heads": 16, "d": 64},
     "of 8 bits, 128 keys": {"cache": "float8_e4m3", "bn": 128, "ctas": 1, "stages": 2},
     "three waves": {"ctas": 1, "waves": 3},
+    "columns": {"queries": "columns"},
+    "columns, three tokens, d 80": {
+        "queries": "columns",
+        "tokens": 3,
+        "heads": 8,
+        "kv_heads": 2,
+        "dtype": "float16",
+        "d": 80,
+    },
+    "columns, a window over pages, d 192": {
+        "queries": "columns",
+        "d": 192,
+        "page": 16,
+        "left": 100,
+    },
 }
 _ATTENTION_SM100: dict[str, Settings] = {
     "default": {},

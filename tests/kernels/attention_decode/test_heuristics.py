@@ -25,7 +25,7 @@ def settings(problem: tuple[int, int, int, int], **given: Any) -> dict[str, Any]
 @pytest.mark.parametrize(
     ("problem", "given", "chosen"),
     [
-        (ONE, {}, DecodeConfig(bn=64, stages=3, ctas=1)),
+        (ONE, {}, DecodeConfig(bn=64, stages=3, ctas=1, queries="rows")),
         (FEW, {}, DecodeConfig(bn=64, stages=3, ctas=1)),
         (MANY, {}, DecodeConfig(bn=64, stages=2, ctas=2, waves=2)),
         (MORE, {}, DecodeConfig(bn=64, stages=2, ctas=2, waves=4)),
@@ -71,5 +71,7 @@ def test_waves_are_ctas_of_a_launch() -> None:
     ],
 )
 def test_few_queries_are_columns(rows: int, narrow: bool, bn: int, form: Form) -> None:
-    assert Form.of(rows, 80, narrow, bn) == form
-    assert Form.of(rows, 64, narrow, bn).width == (128 if narrow and form.columns else 64)
+    cfg = DecodeConfig(bn=bn)
+    assert Form.of(rows, 80, narrow, cfg) == form
+    assert Form.of(rows, 64, narrow, cfg).width == (128 if narrow and form.columns else 64)
+    assert not Form.of(rows, 80, narrow, cfg.changed(queries="rows")).columns

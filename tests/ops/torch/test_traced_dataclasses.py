@@ -22,6 +22,10 @@ torch = pytest.importorskip("torch")
 
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
+from tilepipe.ops import registered  # noqa: E402
+
+assert registered.__all__  # what modules make when they are imported is not made by a call
+
 CONSTANTS = bool, int, float, str, type(None)
 
 

@@ -71,8 +71,9 @@ def check_append(
                 raise tp.BindError(
                     f"{NAME}: {name} has 4 dimensions ({said}), it has shape {tuple(x.shape)}"
                 )
-        dtypes = set(found.values())
-        if len(dtypes) > 1 or not dtypes <= set(takes):
+        # no set: Dynamo of PyTorch 2.11 has no hashes of dtypes
+        dtype, other = found.values()
+        if dtype is not other or not any(dtype is t for t in takes):
             raise tp.BindError(
                 f"{NAME}: {' and '.join(pair)} are both {', '.join(t.name for t in takes[:-1])} or"
                 f" {takes[-1]}; got {', '.join(f'{n} {t}' for n, t in found.items())}"

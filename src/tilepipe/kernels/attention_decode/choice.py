@@ -89,12 +89,12 @@ def candidates(problem: DecodeProblem, chip: tp.Chip) -> list[DecodeConfig]:
     for ctas in REGISTERS:
         for bn in _BN:
             for stages in range(2, _MOST_STAGES + 1):
+                cfg = chosen.changed(bn=bn, stages=stages, ctas=ctas)
                 try:
-                    check(DecodeConfig(bn, stages, ctas), problem, chip)
+                    check(cfg, problem, chip)
                 except tp.BindError:
                     continue
-                waves = {1, chosen.waves}
-                found += [DecodeConfig(bn, stages, ctas, n) for n in sorted(waves, reverse=True)]
+                found += [cfg.changed(waves=n) for n in sorted({1, chosen.waves}, reverse=True)]
     keys = chosen.bn * chosen.stages * chosen.ctas
 
     def distance(cfg: DecodeConfig) -> tuple[bool, float]:

@@ -33,24 +33,33 @@ class DecodeConfig(Settings):
         waves: CTAs that an SM takes one after the other in each of these places. All CTAs together
             share the tiles of all sequences. With several waves SMs that are faster take more, and
             a CTA begins while others of its SM load; each finds its share anew.
+        queries: "columns": up to 16 queries of an item are the columns of products, and more the
+            rows; "rows": all are rows.
     """
 
     bn: int = 64
     stages: int = 2
     ctas: int = 2
     waves: int = 1
+    queries: str = "columns"
 
     def _rules(self) -> dict[str, bool]:
         return {
             "bn must be a multiple of 16 up to 160": self.bn % 16 == 0 and self.bn <= 160,
             "ctas must be 1 or 2": self.ctas in REGISTERS,
             "waves must be from 1 to 8": 1 <= self.waves <= 8,
+            'queries must be "columns" or "rows"': self.queries in ("columns", "rows"),
         }
 
     @property
     def registers(self) -> tuple[int, int]:
         """What setmaxnreg gives a thread of the load warp's warpgroup, and of the other one."""
         return REGISTERS[self.ctas]
+
+    @property
+    def most_columns(self) -> int:
+        """Queries of an item that are the columns of products; more are rows."""
+        return MOST_COLUMNS if self.queries == "columns" else 0
 
     @property
     def held(self) -> int:
@@ -81,8 +90,8 @@ class Form:
     width: int
 
     @classmethod
-    def of(cls, rows: int, d: int, narrow: bool, bn: int) -> Form:
-        """Of so many queries of an item, and tiles of `bn` keys."""
-        found = rows <= MOST_COLUMNS and bn % ROWS == 0
+    def of(cls, rows: int, d: int, narrow: bool, cfg: DecodeConfig) -> Form:
+        """Of so many queries of an item."""
+        found = rows <= cfg.most_columns and cfg.bn % ROWS == 0
         # The even elements of heads of 8 bits, and the odd ones, are rows of a wgmma then.
         return cls(found, padded(d, 2 * ROWS if found and narrow else SPAN))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tilepipe as tp
 from tilepipe.kernels.attention_decode.config import (
-    MOST_COLUMNS,
     MOST_KEYS,
     MOST_NARROW_KEYS,
     ROWS,
@@ -23,8 +22,8 @@ def check_fits(cfg: DecodeConfig, found: Extents, chip: tp.Chip) -> None:
     up a tile nor are made up by tiles, or where the registers do not suffice.
     """
     d, page, nbytes = found.d, found.page, found.cache_dtype.nbytes
-    width = Form.of(found.rows, d, found.narrow, cfg.bn).width
-    most = most_keys(found, cfg.ctas)
+    width = Form.of(found.rows, d, found.narrow, cfg).width
+    most = most_keys(found, cfg)
     if cfg.bn > most:
         raise tp.BindError(
             f"bn={cfg.bn} keys of a tile: with heads of {d} elements and ctas={cfg.ctas} the"
@@ -41,7 +40,7 @@ def check_fits(cfg: DecodeConfig, found: Extents, chip: tp.Chip) -> None:
             f" once, so it is a multiple of {ROWS} ({cfg})"
         )
     ring = cfg.stages * 2 * cfg.bn * width * nbytes
-    queries = fixed_bytes(found, cfg.bn)
+    queries = fixed_bytes(found, cfg)
     room = (chip.smem_per_cta + SMEM_OF_CTA) // cfg.ctas - SMEM_OF_CTA
     if ring + queries + SLACK > room:
         raise tp.BindError(
@@ -52,18 +51,18 @@ def check_fits(cfg: DecodeConfig, found: Extents, chip: tp.Chip) -> None:
         )
 
 
-def fixed_bytes(found: Extents, bn: int) -> int:
+def fixed_bytes(found: Extents, cfg: DecodeConfig) -> int:
     """Bytes of shared memory of a CTA beside the ring: queries, and weights where queries are
     columns, or a tile of a narrow cache that has become one of 16 bits.
     """
-    form = Form.of(found.rows, found.d, found.narrow, bn)
+    form, bn = Form.of(found.rows, found.d, found.narrow, cfg), cfg.bn
     if form.columns:
         return (ROWS * form.width + bn * columns(found.rows)) * 2
     return (ROWS + 2 * bn * found.narrow) * form.width * 2
 
 
-def most_keys(found: Extents, ctas: int) -> int:
+def most_keys(found: Extents, cfg: DecodeConfig) -> int:
     """Keys of a tile for which the registers suffice."""
-    if found.narrow and found.rows <= MOST_COLUMNS and found.d <= 2 * ROWS:
+    if found.narrow and found.rows <= cfg.most_columns and found.d <= 2 * ROWS:
         return MOST_NARROW_KEYS
-    return MOST_KEYS[ctas][padded(found.d)]
+    return MOST_KEYS[cfg.ctas][padded(found.d)]

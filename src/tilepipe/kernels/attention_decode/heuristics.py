@@ -27,21 +27,25 @@ def choose_sm90(found: Extents, chip: tp.Chip) -> DecodeConfig:
     share: bringing parts together takes 3 µs at the end. With a cache of 8 bits and more queries
     than columns two, since one widens while the other multiplies; one with large tiles, if it is
     one, since nothing goes on while its warps wait for each other. One of heads above 128, whose
-    sums take the registers. As many waves as there are items for each place of a CTA.
+    sums take the registers. Queries of a cache of 16 bits are rows where CTAs share most items:
+    rows are brought together faster. As many waves as there are items for each place of a CTA.
     """
     items, width = found.batch * found.kv_heads, padded(found.d)
     narrow_columns = found.narrow and found.rows <= MOST_COLUMNS
     many = 2 * items >= 3 * chip.sms or (found.narrow and not narrow_columns)
     ctas = 2 if many and width <= TWO else 1
+    queries = "columns" if found.narrow or 4 * items >= 3 * chip.sms else "rows"
     bn = DecodeConfig().bn
     if narrow_columns and ctas == 1 and items * found.capacity >= 2 * bn * chip.sms:
         bn *= 2
-    bn = min(bn, most_keys(found, ctas))
+    cfg = DecodeConfig(bn, ctas=ctas, queries=queries)
+    cfg = cfg.changed(bn=min(bn, most_keys(found, cfg)))
+    bn = cfg.bn
     room = (chip.smem_per_cta + SMEM_OF_CTA) // ctas - SMEM_OF_CTA - SLACK
     rings = NARROW_RING_BYTES if narrow_columns else RING_BYTES
-    ring = min(rings[ctas] // ctas, room - fixed_bytes(found, bn))
-    line = Form.of(found.rows, found.d, found.narrow, bn).width * found.cache_dtype.nbytes
+    ring = min(rings[ctas] // ctas, room - fixed_bytes(found, cfg))
+    line = Form.of(found.rows, found.d, found.narrow, cfg).width * found.cache_dtype.nbytes
     places = ctas * chip.sms
     tiles = items * -(-found.capacity // bn) // places
     waves = max(min((2 * items + places) // (2 * places), tiles // LEAST_TILES, MOST_WAVES), 1)
-    return DecodeConfig(bn, ring // (2 * bn * line), ctas, waves)
+    return cfg.changed(stages=ring // (2 * bn * line), waves=waves)

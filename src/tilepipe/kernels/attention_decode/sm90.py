@@ -94,7 +94,7 @@ def attention_decode(
     Where queries are columns (`Form`) the last two dimensions of out come the other way round; with
     a narrow cache those of v do only there.
     """
-    form = Form.of(group * tokens, d, narrow is not None, cfg.bn)
+    form = Form.of(group * tokens, d, narrow is not None, cfg)
     width = form.width
     line = width if narrow is None else width // 2
     turned = narrow is None or form.columns
@@ -272,7 +272,7 @@ def workspace_shapes(
     """The shapes of a workspace: two places for the sums of each CTA, a ticket for each item."""
     items = found.batch * found.kv_heads
     ctas = min(items * -(-found.capacity // cfg.bn), cfg.ctas * cfg.waves * chip.sms)
-    form = Form.of(found.rows, found.d, found.narrow, cfg.bn)
+    form = Form.of(found.rows, found.d, found.narrow, cfg)
     part = found.rows, found.d
     if form.columns:
         part = form.width, columns(found.rows)

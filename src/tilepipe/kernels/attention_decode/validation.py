@@ -315,7 +315,7 @@ def of_cache(name: str, x: Array, found: Extents, cfg: DecodeConfig) -> tp.Tenso
     narrow one as pairs, of V turned where queries are columns.
     """
     rows = min(cfg.bn, found.page) if found.page else cfg.bn
-    form = Form.of(found.rows, found.d, found.narrow, cfg.bn)
+    form = Form.of(found.rows, found.d, found.narrow, cfg)
     line = form.width // 2 if found.narrow else form.width
     view = (taken_for(x, PAIR) if found.narrow else x).swapaxes(1, 2)
     if name.startswith("v") and (form.columns or not found.narrow):
@@ -327,7 +327,7 @@ def of_output(out: Array, found: Extents, cfg: DecodeConfig) -> tp.TensorMap:
     """out as `of_queries`; where queries are columns, the last two dimensions the other way
     round.
     """
-    if not Form.of(found.rows, found.d, found.narrow, cfg.bn).columns:
+    if not Form.of(found.rows, found.d, found.narrow, cfg).columns:
         return of_queries("out", out, found)
     words = taken_for(out, tp.uint32) if found.narrow else out
     view = by_group(words, 2, found.kv_heads).swapaxes(3, 4)
