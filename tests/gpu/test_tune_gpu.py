@@ -218,9 +218,11 @@ def _computed(tunable: Any, other: Any) -> dict[str, Any]:
 
 def forget_plans() -> None:
     """Has the next call of each operation choose anew."""
+    from tilepipe.ops.rows import launches as rows
     from tilepipe.ops.torch import launches
 
     launches._launchers.clear()
+    rows.partial_sums.cache_clear()
     named = "gated", "scaled", "grouped", "quantised", "attention", "attention_decode", "rms_norm"
     for name in named:
         importlib.import_module(f"tilepipe.ops.{name}.gpu").plans.forget()

@@ -4,6 +4,8 @@ their own, and the simulator's, are as ever. tests/gpu/test_tune_gpu.py launches
 
 from __future__ import annotations
 
+import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,13 @@ from tilepipe.kernels.common.tunable import Tunable
 from tilepipe.kernels.gemm_grouped.heuristics import TUNABLE as GROUPED, GroupedProblem
 from tilepipe.kernels.gemm_k_grouped.heuristics import TUNABLE as K_GROUPED, KGroupedProblem
 from tilepipe.kernels.rows.choice import TUNABLES as ROWS, RowProblem
+from tilepipe.kernels.rows.config import RowConfig
 from tilepipe.kernels.rows.team import part_rows
+from tilepipe.program import kernel_function
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
+from tests.support.ops.device import STREAM, take_cpu_for_gpu  # noqa: E402
 from tilepipe.ops.attention.call import AttentionCall, checked, config  # noqa: E402
 from tilepipe.ops.attention_decode.call import (  # noqa: E402
     DecodeCall,
@@ -29,7 +34,8 @@ from tilepipe.ops.attention_decode.call import (  # noqa: E402
 )
 from tilepipe.ops.grouped import gpu as grouped  # noqa: E402
 from tilepipe.ops.grouped.call import Extents as Groups  # noqa: E402
-from tilepipe.ops.rows import programs  # noqa: E402
+from tilepipe.ops.rows import launches as rows, operators, programs  # noqa: E402
+from tilepipe.ops.torch import launches  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -98,10 +104,100 @@ def test_rows(kernel: str, wide: bool, backward: bool) -> None:
     assert programs.remembered("column_sums", named, tp.H200) is None
 
 
-@pytest.mark.parametrize("kernel", ["rms_norm", "layer_norm"])
+NORMS = ["rms_norm", "layer_norm"]
+
+
+@pytest.mark.parametrize("kernel", NORMS)
 def test_room_for_sums_is_that_of_what_is_remembered(kernel: str) -> None:
-    x, weight = half(4096, 2048), half(2048)
-    simulated = programs.rows_of_parts(kernel, x, weight, None)
-    other = remembered(ROWS[kernel], RowProblem(4096, 2048, backward=True))
-    assert programs.rows_of_parts(kernel, x, weight, None) == simulated
-    assert programs.rows_of_parts(kernel, x, weight, tp.H200) == part_rows(4096, other, 132)
+    problem = RowProblem(4096, 2048, backward=True)
+    simulated = programs.partial_sums(kernel, problem, None)
+    other = remembered(ROWS[kernel], problem)
+    assert programs.partial_sums(kernel, problem, None) == simulated
+    height, settings = programs.partial_sums(kernel, problem, tp.H200)
+    assert height == part_rows(4096, other, 132)
+    assert programs.config(kernel, settings) == other
+
+
+class NoLauncher:
+    """As `Program.launcher()` gives it; it launches nothing."""
+
+    tensors = ()
+
+    def __call__(self, addresses: tuple[int, ...], stream: int) -> None:
+        assert (addresses, stream) == ((), STREAM)
+
+
+@pytest.fixture
+def bound(monkeypatch: pytest.MonkeyPatch) -> list[RowConfig | None]:
+    """The configurations of the gradients of norms that have been bound since, with CPU tensors in
+    the place of a GPU's.
+    """
+    take_cpu_for_gpu(monkeypatch)
+    monkeypatch.setattr(tp.Program, "launcher", lambda program: NoLauncher())
+    monkeypatch.setattr(kernel_function, "chip_of", lambda named: tp.H200)
+    monkeypatch.setattr(torch.cuda, "device", lambda ordinal: nullcontext())
+    monkeypatch.setattr(launches, "_launchers", {})
+    rows.partial_sums.cache_clear()
+    found: list[RowConfig | None] = []
+    binder = programs.norm_backward
+
+    def spied(name: str, eps: float) -> programs.Binder:
+        def bind(v: programs.Named, cfg: RowConfig | None) -> tp.Program:
+            found.append(cfg)
+            return binder(name, eps)(v, cfg)
+
+        return bind
+
+    monkeypatch.setattr(programs, "norm_backward", spied)
+    return found
+
+
+def gradients(kernel: str, *matrices: Any) -> None:
+    for x in matrices:
+        weight = torch.ones(x.shape[1], dtype=x.dtype)
+        getattr(operators, f"{kernel}_backward")(x, x, weight, 1e-6, 1)
+
+
+@pytest.mark.parametrize("kernel", NORMS)
+def test_the_gradient_of_a_norm_looks_once_for_what_is_remembered(
+    kernel: str, bound: list[RowConfig | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = remembered(ROWS[kernel], RowProblem(64, 2048, backward=True))
+    stats, stat = [], os.stat
+
+    def counted(path: Any, **options: Any) -> os.stat_result:
+        stats.extend([path] if path == str(tuned.location()) else [])
+        return stat(path, **options)
+
+    monkeypatch.setattr(os, "stat", counted)
+    gradients(kernel, *[half(64, 2048)] * 5)
+    assert len(stats) == 1
+    assert bound == [other]
+    gradients(kernel, half(65, 2048))
+    assert len(stats) == 2, "another problem"
+
+
+@pytest.mark.parametrize("kernel", NORMS)
+def test_a_launch_bound_later_has_the_configuration_of_its_sums(
+    kernel: str, bound: list[RowConfig | None]
+) -> None:
+    """The file has changed between the two: sums of one, and a kernel of the other, would not
+    go together.
+    """
+    gradients(kernel, half(64, 2048))
+    remembered(ROWS[kernel], RowProblem(64, 2048, backward=True))
+    gradients(kernel, half(64, 4096)[:, :2048])  # with other strides: bound anew
+    assert len(bound) == 2
+    assert bound[0] == bound[1]
+
+
+@pytest.mark.parametrize("kernel", NORMS)
+def test_an_entry_that_a_gradient_cannot_use_is_complained_of_once(
+    kernel: str, bound: list[RowConfig | None]
+) -> None:
+    problem = RowProblem(64, 8192, backward=True)
+    impossible = ROWS[kernel].config(threads=32, warpgroups=1)  # 256 elements a thread
+    tuned.remember(ROWS[kernel], problem, tp.H200, impossible, {})
+    with pytest.warns(tuned.TunedFileWarning, match="elements of a row are more") as caught:
+        gradients(kernel, *[half(64, 8192)] * 3, half(64, 16384)[:, :8192])  # the last bound anew
+    assert len(caught) == 1

@@ -325,7 +325,7 @@ def test_what_cannot_be_a_tuned_configuration_is_ignored(
 
 def test_what_does_not_fit_the_chip_is_ignored(file: Path) -> None:
     tuned.remember(TUNABLE, PROBLEM, tp.H200, GemmConfig(stages=100), {})
-    found, warning = warned(PROBLEM)
-    assert found == [None]
+    found, warning = warned(PROBLEM, PROBLEM)
+    assert found == [None, None]
     assert "'H200: m=4096 n=2048 k=512' is ignored: it needs 3,3" in warning
     assert "H200 has 232,448" in warning

@@ -103,7 +103,7 @@ class File:
 _NOTHING = File()
 _State = tuple[str, int, int, int]  # path, time of its last change in ns, size, inode
 _last: tuple[_State, File] | None = None
-_warned: set[str] = set()  # kernels whose entries of `_last` have been complained of
+_warned: set[str] = set()  # kernels and entries of `_last` that have been complained of
 _unused: contextvars.ContextVar[bool] = contextvars.ContextVar("unused", default=False)
 
 
@@ -137,7 +137,8 @@ def lookup(tunable: Tunable[P, C], problem: P, chip: tp.Chip) -> C | None:
     """The configuration remembered for a kernel's problem; None if there is none.
 
     Costs one stat of the file; it is read once after each change. What cannot be used in it is
-    ignored, with one `TunedFileWarning` for each reading.
+    ignored, with one `TunedFileWarning` for each reading: of what no kernel could use, and of each
+    entry that breaks a rule of its problem.
     """
     file = _current()
     if not file.raw or _unused.get():
@@ -155,7 +156,10 @@ def lookup(tunable: Tunable[P, C], problem: P, chip: tp.Chip) -> C | None:
     try:
         tunable.check(config, problem, chip)
     except (tp.BindError, tp.LimitError) as error:
-        warnings.warn(f"{location()}: {name!r} is ignored: {error}", TunedFileWarning, stacklevel=4)
+        if name not in _warned:
+            _warned.add(name)
+            text = f"{location()}: {name!r} is ignored: {error}"
+            warnings.warn(text, TunedFileWarning, stacklevel=4)
         return None
     return config
 

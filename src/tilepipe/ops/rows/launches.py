@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 
 import tilepipe as tp
+from tilepipe.kernels.rows.choice import RowProblem
 from tilepipe.ops.calls import Settings
-from tilepipe.ops.rows.programs import Binder, config, remembered
+from tilepipe.ops.rows import programs
 from tilepipe.ops.torch import device, launches
+from tilepipe.ops.torch.plan_cache import LIMIT
 
 
 def run(
     operation: str,
     key: object,
-    bind: Binder,
+    bind: programs.Binder,
     settings: Settings,
     **given: torch.Tensor | None,
 ) -> None:
@@ -24,14 +28,21 @@ def run(
     """
 
     def bound(named: launches.Named, chip: tp.Chip | None) -> tp.Program:
-        cfg = config(operation, settings)
+        cfg = programs.config(operation, settings)
         if cfg is None and chip is not None:
-            cfg = remembered(operation, named, chip)
+            cfg = programs.remembered(operation, named, chip)
         return bind(named, cfg)
 
     launches.run(operation, (key, settings), bound, **given)
 
 
-def chip_of(x: torch.Tensor, operation: str) -> tp.Chip | None:
-    """The GPU that a tensor is on; None where it is simulated."""
-    return None if device.simulates(x) else device.hopper(x.get_device(), operation)
+@functools.lru_cache(maxsize=LIMIT)
+def partial_sums(name: str, problem: RowProblem, ordinal: int | None) -> tuple[int, Settings]:
+    """`programs.partial_sums` on the GPU of a number (None: simulated), looked up once for each
+    problem as launches are: a launch that is kept goes on with the rows that it was bound to.
+
+    Raises:
+        UnavailableError: the GPU is no Hopper GPU.
+    """
+    chip = None if ordinal is None else device.hopper(ordinal, name)
+    return programs.partial_sums(name, problem, chip)

@@ -11,7 +11,8 @@ import torch
 from tilepipe.errors import BindError
 from tilepipe.ops.calls import Settings, check_shape
 from tilepipe.ops.rows import programs
-from tilepipe.ops.rows.launches import chip_of, run
+from tilepipe.ops.rows.launches import partial_sums, run
+from tilepipe.ops.torch import device
 from tilepipe.ops.torch.dispatcher import library, register, settings_of, settings_text
 from tilepipe.ops.torch.simulated import with_options as with_options
 
@@ -77,13 +78,16 @@ def _norm_backward(
     out = torch.zeros((sums, n), dtype=dtype, device=x.device)
     if not dx.numel():
         return dx.reshape(x.shape), out
-    parts = None
+    parts: Optional = None
+    settings: Settings = ()
     if sums:
-        height = programs.rows_of_parts(name, rows, weight, chip_of(x, name))
+        problem = programs.problem_of(True, rows, weight)
+        ordinal = None if device.simulates(x) else x.get_device()
+        height, settings = partial_sums(name, problem, ordinal)
         parts = torch.empty((sums, height, n), dtype=torch.float32, device=x.device)
     bind = programs.norm_backward(name, eps)
     given = {"x": rows, "weight": _vector(weight), "dy": gradients, "dx": dx, "parts": parts}
-    run(f"{name}_backward", eps, bind, (), **given)
+    run(f"{name}_backward", eps, bind, settings, **given)
     if sums:
         run("column_sums", None, programs.sums, (), parts=parts, out=out)
     return dx.reshape(x.shape), out

@@ -81,16 +81,16 @@ def norm_backward(name: str, eps: float) -> Binder:
     )
 
 
-def rows_of_parts(name: str, x: Any, weight: Any, chip: tp.Chip | None) -> int:
-    """Rows of the partial sums of a norm's backward pass, of the matrix x on a GPU, or on the
-    simulated one (None).
+def partial_sums(name: str, problem: RowProblem, chip: tp.Chip | None) -> tuple[int, Settings]:
+    """Rows of the partial sums of a norm's backward pass on a GPU, or on the simulated one (None),
+    and the settings of the configuration that writes so many.
     """
-    problem, tunable = _problem(True, x, weight), TUNABLES[name]
+    tunable = TUNABLES[name]
     cfg = tunable.best(problem, tp.H200) if chip is None else tuned.choose(tunable, problem, chip)
-    return part_rows(problem.m, cfg, (chip or tp.H200).sms)
+    return part_rows(problem.m, cfg, (chip or tp.H200).sms), tuple(cfg.as_dict().items())
 
 
-def _problem(backward: bool, x: Any, *vectors: Any) -> RowProblem:
+def problem_of(backward: bool, x: Any, *vectors: Any) -> RowProblem:
     """The problem of a matrix and of the vectors beside it, each of which may be None."""
     dtype, (m, n) = array_dtype(x), x.shape
     wide = any(v is not None and array_dtype(v).nbytes > dtype.nbytes for v in vectors)
@@ -104,7 +104,7 @@ def remembered(operation: str, named: Named, chip: tp.Chip) -> RowConfig | None:
         return None
     backward = kernel != operation
     x = named["y"] if operation == "softmax_backward" else named["x"]
-    problem = _problem(backward, x, named.get("weight"), named.get("bias"))
+    problem = problem_of(backward, x, named.get("weight"), named.get("bias"))
     return tuned.lookup(TUNABLES[kernel], problem, chip)
 
 
