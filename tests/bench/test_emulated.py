@@ -357,11 +357,34 @@ def test_a_search_ranks_refuses_and_finds_the_wrong(machine: Machine) -> None:
     notes = "\n".join(table.notes)
     for word in (
         "10 candidates measured",
-        "1 could not be built",
+        "1 could not be built or launched",
         "too large",
         "WRONG result",
     ):
         assert word in notes
+
+
+@pytest.mark.slow
+def test_a_launch_that_the_driver_refuses_ends_no_search(machine: Machine) -> None:
+    candidates = gemm_choice.candidates(PROBLEM, tp.H200, 4)
+
+    class Refusing(gemm.GemmOperands):
+        def ours(self, config: Any) -> timing.Launch:
+            launch = super().ours(config)
+
+            def refused(i: int) -> object:
+                raise tp.LaunchError("cuLaunchKernelEx failed: CUDA_ERROR_INVALID_VALUE\nin detail")
+
+            return refused if config in candidates[1:3] else launch
+
+    made = functools.partial(Refusing, PROBLEM, 0)
+    step = machine.steps.append
+    found = tune.search(gemm_choice.TUNABLE, PROBLEM, made, tp.H200, 4, ("burst",), step)
+    why = "cuLaunchKernelEx failed: CUDA_ERROR_INVALID_VALUE"
+    assert found.refused == ((candidates[1], why), (candidates[2], why))
+    assert {trial.rank for trial in found.trials} == {1, 4}
+    assert len(machine.steps) == tune.steps(4, ("burst",))
+    assert any("2 could not be built or launched" in x for x in tune.result_table(found).notes)
 
 
 @pytest.mark.slow

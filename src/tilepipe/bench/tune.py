@@ -44,7 +44,8 @@ class Trial:
 @dataclass(frozen=True)
 class Search:
     """What a search found. `trials`: finalists, the fastest first. `screened`: how many ran.
-    `refused`: those that do not compile or load, and why; `wrong`: those whose result is wrong.
+    `refused`: those that do not compile, load or launch, and why; `wrong`: those whose result is
+    wrong.
     """
 
     text: str
@@ -99,6 +100,9 @@ def search(
         finally:
             step("compiling")
 
+    def refuse(i: int, error: TilepipeError) -> None:
+        refused.append((candidates[i], str(error).splitlines()[0]))
+
     blocks: dict[int, timing.Block] = {}
     refused: list[tuple[Settings, str]] = []
     wrong: list[Settings] = []
@@ -107,10 +111,14 @@ def search(
     for i, launch in enumerate(launches):
         step("verifying")
         if isinstance(launch, TilepipeError):
-            refused.append((candidates[i], str(launch).splitlines()[0]))
+            refuse(i, launch)
             continue
         operands.wipe()
-        launch(0)
+        try:
+            launch(0)
+        except LaunchError as error:  # a kernel that fails later takes the context with it
+            refuse(i, error)
+            continue
         torch.cuda.synchronize()
         if not operands.check(OURS, 0).right:
             wrong.append(candidates[i])
@@ -153,8 +161,8 @@ def result_table(found: Search, count: int = 10) -> Table:
         f"{found.screened} candidates measured; choice: their order by the heuristic, whose pick"
         " is the first; gain: the time of that over this one's",
         *(
-            f"{len(found.refused)} could not be built, for example {settings_text(config)}:"
-            f" {reason}"
+            f"{len(found.refused)} could not be built or launched, for example"
+            f" {settings_text(config)}: {reason}"
             for config, reason in found.refused[:1]
         ),
         *(f"WRONG result, not timed: {settings_text(config)}" for config in found.wrong),
