@@ -7,11 +7,10 @@ import time
 from dataclasses import dataclass
 
 from tests.mutation.ptx.mutants import Mutant
-from tests.mutation.ptx.subjects import Subject, subject
+from tests.mutation.ptx.subjects import SEEDS, Subject, subject
 from tests.support.time_limit import TimeLimitExceeded, time_limit
 from tilepipe.errors import BindError, PtxError, SimFault, UnfinishedError
 
-SEEDS = (0, 1, 2)
 # What a mutant of other instructions does, it does in every interleaving: one run says it.
 _ORDERED = re.compile(
     r"mbarrier|bar|fence|membar|wgmma|tcgen05|cp\.|st\.|ld\.|red|atom|elect|vote|griddep|bra|ret"
@@ -102,11 +101,21 @@ def unnoticed(mutant: Mutant, found: Subject) -> str:
             return reason
     if mutant.operator == "deletion" and "fence" in mutant.opcode:
         return "a fence that orders nothing more: others, or the instruction itself, do"
-    if mutant.operator == "deletion" and mutant.opcode.startswith("mbarrier.init"):
-        return "the barrier of a stage that this problem does not come to: its use would be a fault"
+    if mutant.opcode.startswith("mbarrier.init") and _is_init_alone(mutant, found):
+        return "a barrier that none of these interleavings comes to: its use would be a fault"
     if mutant.operator == "bit flip":
         return _bit_reason(mutant)
     return ""
+
+
+def _is_init_alone(mutant: Mutant, found: Subject) -> bool:
+    """True if a deletion takes away the only instruction that names some barriers when it runs:
+    nothing arrives at them or waits for them.
+    """
+    text = found.printed.text
+    made = {bar for bar, line in found.barriers(text).items() if line == mutant.line}
+    gone = mutant.operator == "deletion"
+    return gone and bool(made) and made.isdisjoint(found.barriers(mutant.of(text)))
 
 
 def _bit_reason(mutant: Mutant) -> str:

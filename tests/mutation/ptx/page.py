@@ -6,7 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from tests.mutation.ptx.judging import SEEDS, Result
+from tests.mutation.ptx.judging import Result
+from tests.mutation.ptx.subjects import SEEDS
 
 FATES = ("fault", "wrong result", "endless", "refused", "survived")
 FAULTS = ("RaceError", "DeadlockError", "BarrierError", "PoisonError", "ExitError", "SimFault")

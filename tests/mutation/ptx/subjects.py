@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import functools
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 
 from tests.support.printed_ptx import Printed, printed
 from tilepipe.errors import SimFault
+from tilepipe.machine import clusters
+from tilepipe.machine.barriers.state import LIVE
+from tilepipe.machine.machine import Machine
+from tilepipe.ptx import launch as of_launch
 from tilepipe.registry.catalog import find
 
 Arrays = dict[str, npt.NDArray[Any]]
+SEEDS = (0, 1, 2)  # of the interleavings that a mutant runs in
 # Name -> (kernel, architecture, settings).
 SUBJECTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "GEMM of CTA pairs, sm_100a": (
@@ -78,6 +85,32 @@ class Subject:
         if launch.advice:  # what only the strict rules refuse
             raise SimFault(launch.advice[0])
         return {name: array.tobytes() for name, array in self.arrays.items()}
+
+    def barriers(self, text: str) -> dict[tuple[int, int], int]:
+        """(CTA, address) of the mbarriers that runs of a text, in all interleavings of a mutant,
+        initialise, arrive at or wait for -> the line of the init; 0 where there is none. A barrier
+        that nothing but its init names is not among those of a text without that line.
+        """
+        launch = replace(self.printed, text=text).launch()
+        lines = {s.number: s.instruction.line for s in launch.kernel.code.sites.values()}
+        found: dict[tuple[int, int], int] = {}
+
+        def note(m: Machine) -> None:
+            for cta in m.ctas:
+                for bar in cta.bars:
+                    site = bar.init_site if bar.state == LIVE else None
+                    found[cta.block_id, bar.address] = 0 if site is None else lines[site.id]
+
+        def noted(run: Callable[..., Any]) -> Callable[..., Any]:
+            return lambda *given: run(*given[:-1], note)  # in place of `finished`
+
+        with pytest.MonkeyPatch.context() as patch:
+            for run in (clusters.one_after_another, clusters.together):
+                patch.setattr(of_launch, run.__name__, noted(run))
+            for seed in SEEDS:
+                self.restore()
+                launch.run(seed)
+        return found
 
 
 @functools.cache

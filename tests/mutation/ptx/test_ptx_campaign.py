@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.mutation.ptx.judging import judge
+from tests.mutation.ptx.judging import judge, unnoticed
 from tests.mutation.ptx.mutants import Mutant, mutants
 from tests.mutation.ptx.run import main
 from tests.mutation.ptx.subjects import SUBJECTS, subject
@@ -66,6 +67,26 @@ def test_what_becomes_of_a_deleted_instruction(opcode: str, fate: str, kind: str
     )
     found = judge(name, mutant)
     assert (found.fate, found.kind if kind else "") == (fate, kind), found
+
+
+@pytest.mark.slow
+def test_a_deleted_init_is_excused_only_where_nothing_uses_the_barrier() -> None:
+    name = "mxfp4 GEMM, sm_100a"
+    found = subject(name)
+    inits = [
+        m
+        for m in mutants(found.printed.text)
+        if m.operator == "deletion" and m.opcode.startswith("mbarrier.init")
+    ]
+    first, idle = inits[0], inits[5]
+    result = judge(name, idle)
+    assert (result.fate, result.reason) == (
+        "survived",
+        "a barrier that none of these interleavings comes to: its use would be a fault",
+    )
+    # as if the reader took a barrier without an init: nothing changes, and nothing excuses it
+    unheeded = replace(first, new=found.printed.text[first.begin : first.end])
+    assert unnoticed(unheeded, found) == ""
 
 
 @pytest.mark.slow
