@@ -282,6 +282,18 @@ def test_maps_are_encoded_once_for_an_address_and_a_shape(exported: Exported) ->
     assert [x[0] for x in c.calls()] == ["map", "launch"]
 
 
+def test_what_lies_beyond_the_rank_of_a_tensor_is_not_compared(exported: Exported) -> None:
+    """A caller that fills in the struct itself leaves there what the stack held."""
+    c, arguments = exported.c, as_exported(exported)
+    assert c.load() == 0, c.error
+    assert c.launch(arguments, beyond=1) == 0, c.error
+    assert c.matched == 1
+    c.calls()
+    assert c.launch(arguments, beyond=2) == 0, c.error
+    assert [x[0] for x in c.calls()] == ["launch"]
+    assert c.matched == 1, "shapes were not looked at again"
+
+
 def test_a_small_map_loses_the_bit_that_older_drivers_set(exported: Exported) -> None:
     c, arguments = exported.c, as_exported(exported)
     first = next(i for i, x in enumerate(c.manifest.arguments) if x.kind == "map")

@@ -32,6 +32,7 @@ void glue_forget(void) {{
   for (int i = 0; i < TILEPIPE_MAPS; i++)
     for (int j = 0; j < TILEPIPE_KEPT; j++) kernel.kept[i][j].of.data = NULL;
 }}
+int64_t glue_matched(void) {{ return kernel.matched[0].shape[TILEPIPE_RANK - 1]; }}
 int glue_bytes(void) {{ return (int)sizeof({name}_arguments); }}
 """
 
@@ -63,6 +64,7 @@ class CLauncher:
         self.library = ctypes.CDLL(str(library))
         self.library.glue_kernel.restype = ctypes.c_void_p
         self.library.glue_error.restype = ctypes.c_char_p
+        self.library.glue_matched.restype = ctypes.c_int64
         self.kernel = ctypes.c_void_p(self.library.glue_kernel())
         fields = [
             (x.param.name, _C_TYPES[x.param.dtype.name] if isinstance(x, Scalar) else CTensor)
@@ -111,9 +113,10 @@ class CLauncher:
         done: int = load(self.kernel, cubin, ctypes.c_size_t(len(cubin)))
         return done
 
-    def launch(self, given: Mapping[str, Any], stream: int = 0) -> int:
+    def launch(self, given: Mapping[str, Any], stream: int = 0, beyond: int = 0) -> int:
         """Calls NAME_launch. `given`: (address, shape) or (address, shape, strides) of tensors,
-        and numbers; as exported where it says nothing.
+        and numbers; as exported where it says nothing. `beyond`: the extents and strides that the
+        given tensors hold beyond their ranks.
         """
         first = self._arguments.in_dll(self.library, f"{self.manifest.name}_as_exported")
         arguments = self._arguments.from_buffer_copy(first)
@@ -124,13 +127,20 @@ class CLauncher:
             tensor = getattr(arguments, name)
             address, shape, *strides = x
             tensor.data = address
-            tensor.shape[: len(shape)] = shape
-            tensor.stride[:] = [0] * 5
+            tensor.shape[:] = [*shape, *[beyond] * (5 - len(shape))]
+            tensor.stride[:] = [0] * len(shape) + [beyond] * (5 - len(shape))
             for each in strides:
                 tensor.stride[: len(each)] = each
         call = self.library[f"{self.manifest.name}_launch"]
         done: int = call(self.kernel, ctypes.byref(arguments), ctypes.c_void_p(stream))
         return done
+
+    @property
+    def matched(self) -> int:
+        """The last extent, beyond its rank, that the first tensor had when shapes were last looked
+        at.
+        """
+        return int(self.library.glue_matched())
 
     def forget(self) -> None:
         """Empties the cache of encoded maps."""

@@ -223,6 +223,14 @@ static int strides_of(tilepipe_kernel *kernel, const tilepipe_parameter *p,
   return 0;
 }
 
+/* Whether two tensors have the same shape and strides. What lies beyond their rank may be anything:
+ * a caller need not have set it. */
+static int alike(const tilepipe_parameter *p, const tilepipe_tensor *a, const tilepipe_tensor *b)
+{
+  size_t bytes = (size_t)p->rank * sizeof *a->shape;
+  return !memcmp(a->shape, b->shape, bytes) && !memcmp(a->stride, b->stride, bytes);
+}
+
 /* The shapes of all tensors as the kernel takes them, and what follows from them. */
 static int match_shapes(tilepipe_kernel *kernel, const tilepipe_tensor *const *tensors)
 {
@@ -266,8 +274,7 @@ int tilepipe_match(tilepipe_kernel *kernel, const tilepipe_tensor *const *tensor
     if ((uintptr_t)t->data & (uintptr_t)(p->aligned - 1)) /* a power of two */
       return tilepipe_fail(kernel, "%s starts at %p; it has to be a multiple of %d bytes", p->name,
                            t->data, p->aligned);
-    known = known && !memcmp(last->shape, t->shape, sizeof t->shape)
-                  && !memcmp(last->stride, t->stride, sizeof t->stride);
+    known = known && alike(p, last, t);
   }
   if (!known) {
     kernel->matches = 0;
@@ -361,7 +368,7 @@ static int map_of(tilepipe_kernel *kernel, const tilepipe_parameter *p, const ti
   for (axis = 0; axis < p->rank; axis++)
     hash = (hash ^ (uint64_t)t->shape[axis]) * 0x9e3779b97f4a7c15u;
   kept += (hash >> 32) % TILEPIPE_KEPT;
-  if (memcmp(&kept->of, t, sizeof *t) != 0) {
+  if (kept->of.data != t->data || !alike(p, &kept->of, t)) {
     kept->of.data = NULL;
     if (encode(kernel, p, t, stride, kept->map)) return 1;
     kept->of = *t;

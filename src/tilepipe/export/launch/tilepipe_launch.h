@@ -25,8 +25,8 @@ extern "C" {
 #define TILEPIPE_KEPT 16       /* encoded maps that are kept for each tensor */
 
 /* A tensor in GPU memory. Strides are in elements; all 0: the tensor has no gaps, with its
- * dimensions in memory in the order that NAME.h says. Of 4-bit elements, shapes and strides count
- * elements, too. */
+ * dimensions in memory in the order that NAME.h says. What lies beyond its rank does not count. Of
+ * 4-bit elements, shapes and strides count elements, too. */
 typedef struct {
   void *data;
   int64_t shape[TILEPIPE_RANK];
@@ -78,7 +78,7 @@ typedef struct {
   CUfunction function;
   int driver;
   char error[640];
-  /* The shapes and strides of the last launch, which need no second look, and what follows. */
+  /* The shapes and strides of the last match, which need no second look, and what follows. */
   int matches;
   tilepipe_tensor matched[TILEPIPE_PARAMETERS];
   int64_t stride[TILEPIPE_PARAMETERS][TILEPIPE_RANK];
