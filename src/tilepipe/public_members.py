@@ -5,12 +5,8 @@ from __future__ import annotations
 from types import FunctionType
 from typing import Any
 
-from tilepipe.lang.arguments.member_checks import (
-    check_class,
-    check_function,
-    note_class,
-    note_public,
-)
+from tilepipe.lang.arguments.member_checks import check_class, check_function
+from tilepipe.lang.arguments.parameters import note_class, note_public
 from tilepipe.lang.arguments.tensor_map import TensorMap
 from tilepipe.lang.control.loops import Range, WhileLoop
 from tilepipe.lang.handles.linear import Handle

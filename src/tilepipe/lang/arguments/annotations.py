@@ -1,6 +1,6 @@
 """Annotations of public members that say more than a type: ranges, choices and names.
 
-`lang.arguments.member_checks` reads them, and refuses every other value before the member runs. To
+`lang.arguments.parameters` reads them; every other value is refused before the member runs. To
 a type checker each is its first argument.
 """
 
