@@ -95,3 +95,29 @@ def test_other_extents_need_no_other_kernel() -> None:
     first = program(cache, k, v, lengths).kernel
     other = dataclasses.replace(cache, k=cache.k[:2].copy(), v=cache.v[:2].copy())
     assert program(other, k[:2, :1].copy(), v[:2, :1].copy(), lengths[:2].copy()).kernel is first
+
+
+@pytest.mark.parametrize("numbers", [False, True])
+def test_a_descale_of_zero_stores_zeros(numbers: bool) -> None:
+    """amax / 448 of a head of zeros is 0, and zeros divided by it are no NaN."""
+    cache, k, v, lengths = problem(dtype=tp.float8_e4m3)
+    k[0], v[0, :, 0] = 0, np.inf
+    scales = [np.zeros((8, 2), np.float32) if numbers else np.ones((8, 2), np.float32)] * 2
+    scales[0][0] = 0
+    scales[1][0] = 0
+    cache = dataclasses.replace(cache, k_scales=scales[0], v_scales=scales[1])
+    want = appended(cache, k, v, lengths, ROOM)
+    given: Any = (0.0, 0.0) if numbers else scales
+    bind(cache.k, cache.v, k, v, lengths, k_descale=given[0], v_descale=given[1]).run()
+    assert not cache.k[0, :2].astype(np.float32).any()
+    assert not cache.v[0, :2].astype(np.float32).any()
+    assert np.array_equal(cache.k.view(np.uint8), want.k.view(np.uint8))
+    assert np.array_equal(cache.v.view(np.uint8), want.v.view(np.uint8))
+
+
+def test_the_lowest_length_writes_nothing() -> None:
+    cache, k, v, lengths = problem()
+    lengths[:] = np.iinfo(np.int32).min
+    before = cache.k.copy()
+    program(cache, k, v, lengths).run()
+    assert np.array_equal(cache.k.view(np.uint16), before.view(np.uint16))

@@ -45,7 +45,8 @@ def append_kv(
     (batch, pages of a sequence) (pages, page, heads, d); lengths (batch,), new tokens included.
 
     Args:
-        k_scale, v_scale: (batch, heads), what elements are divided by, as they are by the factors.
+        k_scale, v_scale: (batch, heads), what elements are divided by, as they are by the factors;
+            0 makes zeros.
         threads: that share a row. width: of a row, elements of them all.
     """
     layout, height = f"rows:{threads}", THREADS // threads  # rows beside each other
@@ -57,7 +58,9 @@ def append_kv(
         head = ctx.let(ctx.block_id % parts * height, "head")
         token = ctx.let(ctx.block_id // parts % tokens, "token")
         batch = ctx.let(ctx.block_id // parts // tokens, "batch")
-        place = ctx.let(ctx.load(lengths[batch]) - tokens + token, "place")
+        length = ctx.let(ctx.load(lengths[batch]), "length")
+        # a length below 0 is 0: the lowest int32 less the tokens would overflow
+        place = ctx.let(ctx.max(length, 0) - tokens + token, "place")
         capacity = k_cache.shape[1] if table is None else table.shape[1] * page
         with ctx.when((place >= 0) & (place < capacity)):
             outer, row = batch, place
@@ -73,10 +76,10 @@ def append_kv(
             for x, (_, target, scales, factor) in zip(loaded, sides, strict=True):
                 value = x.to("float32")
                 if target.dtype.nbytes == 1:
-                    value = value / factor
+                    value = ctx.select(factor == 0, 0.0, value / factor)
                 if scales is not None:
                     of_head = ctx.load_global(scales, (batch, head), (height, 1), layout=layout)
-                    value = value / of_head
+                    value = ctx.select(of_head == 0, 0.0, value / of_head)
                 ctx.store_global(target, of_cache, value)
 
 

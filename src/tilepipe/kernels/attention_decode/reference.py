@@ -99,6 +99,7 @@ def random_cache(
 def appended(cache: CacheArrays, k: Array, v: Array, lengths: Lengths, room: int) -> CacheArrays:
     """The cache after the keys and values (batch, tokens, kv_heads, d) of the last tokens of each
     sequence have been written to it, new ones included in `lengths`, where there is room for them.
+    A scale of 0 makes zeros.
     """
     made, tokens = [], k.shape[1]
     for old, new, scales in ((cache.k, k, cache.k_scales), (cache.v, v, cache.v_scales)):
@@ -109,7 +110,8 @@ def appended(cache: CacheArrays, k: Array, v: Array, lengths: Lengths, room: int
                     continue
                 row = new[b, i].astype(np.float32)
                 if scales is not None:
-                    row = row / scales[b][:, None]
+                    by = scales[b][:, None]
+                    row = np.divide(row, by, out=np.zeros_like(row), where=by != 0)
                 if x.dtype.itemsize == 1:
                     row = row.clip(-LARGEST, LARGEST)
                 if cache.table is None:

@@ -45,7 +45,7 @@ def append_kv(
             are written are used.
         k_descale, v_descale: of a cache of float8_e4m3fn, what keys and values are divided by, as
             `attention_decode` multiplies with them: float32 (batch, kv_heads), or a number; 1
-            unless given.
+            unless given. Where one is 0, zeros are stored: that of a head of zeros may be 0.
         seed, progress: of the simulator, see `Program.run`; not on a GPU.
 
     Raises:
