@@ -19,7 +19,7 @@ from tilepipe.kernels.attention.block_mask import bind_lists
 from tilepipe.kernels.attention.key_lists import HEAD
 from tilepipe.kernels.attention.packed_reference import packed_attention
 from tilepipe.kernels.attention.values import bind_turn, turned
-from tilepipe.ops.attention import gpu as torch_attention
+from tilepipe.ops.attention import plan as torch_attention
 from tilepipe.program import kernel_function
 
 bind = kernel.bind
