@@ -118,6 +118,22 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "block_table[0, 0] is 4, and the cache has the pages 0 to 3",
     ),
     (
+        {
+            "block_table": np.zeros((4, 1), np.int32),
+            "k_cache": np.zeros((0, 16, 2, 64), B),
+            "v_cache": np.zeros((0, 16, 2, 64), B),
+        },
+        "block_table[0, 0] is 0, and the cache has no pages; of sequence 0, with 5 keys",
+    ),
+    (
+        {
+            "block_table": np.array([[0], [1], [2], [0]], np.int32),
+            "cache_seqlens": np.array([5, 0, 16, 5], np.int32),
+        },
+        "block_table: sequences 0 and 3 both write key 4 of page 0, which is block_table[0, 0] and"
+        " block_table[3, 0]",
+    ),
+    (
         {"k_cache": np.zeros((3, 16, 2, 64), B), "v_cache": np.zeros((3, 16, 2, 64), B)},
         "k has 4 sequences and the cache 3; pass block_table=",
     ),
@@ -153,3 +169,10 @@ def test_tensors_on_the_cpu() -> None:
     append_kv(**tensors)
     assert np.array_equal(tensors["k_cache"].view(torch.uint16).numpy(), want.k.view(np.uint16))
     assert tensors["k_cache"]._version > before
+
+
+def test_a_page_twice_in_a_sequence() -> None:
+    given = operands(page=8, tokens=9)
+    given["block_table"][2, 1] = given["block_table"][2, 0]
+    with pytest.raises(tp.BindError, match="two tokens of sequence 2 both write key 7 of page"):
+        append_kv(**given)

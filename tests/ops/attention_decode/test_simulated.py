@@ -274,3 +274,13 @@ def test_pages_that_are_not_in_the_cache(number: int) -> None:
     for given in (lengths, None):
         with pytest.raises(tp.BindError, match=words):
             attention_decode(q, k, v, cache_seqlens=given, block_table=table)
+
+
+def test_keys_in_a_cache_of_no_pages() -> None:
+    q, cache = np.zeros((1, 1, 2, 64), np.float16), np.zeros((0, 8, 2, 64), np.float16)
+    table, lengths = np.zeros((1, 2), np.int32), np.array([9], np.int32)
+    with pytest.raises(tp.BindError, match=r"block_table\[0, 0\] is 0, and the cache has no pages"):
+        tp.ops.attention_decode(q, cache, cache, cache_seqlens=lengths, block_table=table)
+    lengths[0] = 0
+    out = tp.ops.attention_decode(q, cache, cache, cache_seqlens=lengths, block_table=table)
+    assert not out.any()

@@ -26,6 +26,8 @@ def check_pages(
     if not isinstance(table, np.ndarray) or not isinstance(lengths, np.ndarray | None):
         return
     pages, page = cache.shape[:2]
+    if not pages and lengths is None:  # all keys of a cache that has none
+        return
     room = table.shape[1] * page
     # as the kernel has it: a length is cut to what there is room for
     ends = np.full(table.shape[0], room) if lengths is None else np.clip(lengths, 0, room)
@@ -34,8 +36,37 @@ def check_pages(
     if before is not None:
         needed &= firsts + page > ends[:, None] - before
     for b, i in np.argwhere(needed & ((table < 0) | (table >= pages)))[:1]:
+        there = f"the pages 0 to {pages - 1}" if pages else "no pages"
         raise tp.BindError(
-            f"{kernel}: block_table[{b}, {i}] is {table[b, i]}, and the cache has the pages 0 to"
-            f" {pages - 1}; of sequence {b}, with {ends[b]} keys in pages of {page}, the"
-            f" entries {np.flatnonzero(needed[b])[0]} to {-(-int(ends[b]) // page) - 1} are needed"
+            f"{kernel}: block_table[{b}, {i}] is {table[b, i]}, and the cache has {there}; of"
+            f" sequence {b}, with {ends[b]} keys in pages of {page}, the entries"
+            f" {np.flatnonzero(needed[b])[0]} to {-(-int(ends[b]) // page) - 1} are needed"
         )
+
+
+def check_places(kernel: str, table: Any, lengths: Any, tokens: int, page: int) -> None:
+    """Asserts that no two of the last tokens of sequences have one place. Only NumPy arrays are
+    read.
+
+    Args:
+        table, lengths: None, or arrays that `check_pages` has seen. page: keys of a page.
+
+    Raises:
+        BindError: a page is named twice, and two tokens would be written to the same of its keys.
+    """
+    if not isinstance(table, np.ndarray) or not isinstance(lengths, np.ndarray):
+        return
+    keys = np.maximum(lengths, 0).astype(np.int64)[:, None] - tokens + np.arange(tokens)
+    seen: dict[tuple[int, int], tuple[int, int]] = {}
+    for b, token in np.argwhere((keys >= 0) & (keys < table.shape[1] * page)).tolist():
+        entry, row = divmod(int(keys[b, token]), page)
+        place = int(table[b, entry]), row
+        if place in seen:
+            other, first = seen[place]
+            who = f"sequences {other} and {b}" if other != b else f"two tokens of sequence {b}"
+            raise tp.BindError(
+                f"{kernel}: block_table: {who} both write key {row} of page {place[0]}, which is"
+                f" block_table[{other}, {first}] and block_table[{b}, {entry}]; give each a page"
+                " of its own there"
+            )
+        seen[place] = b, entry

@@ -151,7 +151,7 @@ def check_decode(
     seen = _window(causal, window)
     for name, factor in {"k_descale": k_descale, "v_descale": v_descale}.items():
         check_descale(NAME, name, factor, narrow, (batch, kv_heads))
-    if capacity:
+    if capacity or not outer:
         before = None if seen.left is None else tokens + seen.left
         check_pages(NAME, block_table, cache_seqlens, k_cache, before)
     result, of_lse = (batch, tokens, heads, d), (batch, heads, tokens)
@@ -229,10 +229,7 @@ def check_descale(
     if x is None:
         return
     if not narrow:
-        raise tp.BindError(
-            f"{kernel}: {name} is of a cache of {NARROW}; this one has the dtype of q, which needs"
-            " none"
-        )
+        raise tp.BindError(f"{kernel}: {name} is of a cache of {NARROW}; one of 16 bits needs none")
     if isinstance(x, int | float):
         if isinstance(x, bool) or not 0 <= x <= LARGEST_SCALE:
             raise tp.BindError(
