@@ -213,7 +213,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"window_size": (5, 0)}, "has no argument window_size: write window=(left, right)"),
     ({"window": 5}, "attention_decode: window is a pair (left, right)"),
     ({"window": (5, 3), "causal": False}, "window's right is None or -1 (no bound) or 0"),
-    ({"k_descale": 0.5}, "k_descale is of a cache of float8_e4m3; this one has the dtype of q"),
+    ({"k_descale": 0.5}, "k_descale is of a cache of float8_e4m3; one of 16 bits needs none"),
     (OF_8_BITS | {"k_descale": -1.0}, "k_descale is float32 of shape (batch, kv_heads), or a numb"),
     (OF_8_BITS | {"v_descale": np.ones((3, 2))}, "or a number; it is float64 of (3, 2)"),
     (
