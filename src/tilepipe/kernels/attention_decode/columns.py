@@ -93,11 +93,13 @@ class ColumnAttention:
         before = ctx.fragment(self.largest)
         self.largest.set(before.maximum(scores.max(axis=0)))
         # A query that has seen no key yet has -inf, from which nothing can be subtracted.
-        base = ctx.fragment(ctx.select(self.largest == -math.inf, 0.0, self.largest * factor))
+        largest = ctx.fragment(ctx.select(self.largest == -math.inf, 0.0, self.largest))
+        base = ctx.fragment(largest * factor)
         scores.set((scores * factor - base).apply("exp2"))
         ctx.store(self.weights, scores)
         ctx.fence_proxy_async()
-        shrink = ctx.fragment((before * factor - base).apply("exp2"))
+        # Not before * factor - base: see OnlineSoftmax.update.
+        shrink = ctx.fragment(((before - largest) * factor).apply("exp2"))
         self.total.set(self.total * shrink + scores)
         for sums in self.sums:
             sums.set(sums * shrink)
