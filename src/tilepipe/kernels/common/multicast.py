@@ -18,7 +18,7 @@ Index = tp.Value | int
 # (batch, row, k), where the batch is None without batches.
 Place = tuple[Index | None, Index, Index]
 MAX_BOX_ROWS = 256  # of one TMA copy
-EIGHT = 8  # rows after which the swizzle repeats
+SWIZZLE_ROWS = 8  # rows after which the swizzle repeats
 
 
 def load_rows(rows: int) -> int:
@@ -32,11 +32,11 @@ def rows_of_load(rows: int, parts: int) -> int:
     """Rows of one TMA copy of a tile of `rows` that so many CTAs share: of an equal part, or eight
     where there is none, since the swizzle repeats every eight rows.
     """
-    return load_rows(rows // parts) if _divides(rows, parts) else EIGHT
+    return load_rows(rows // parts) if _divides(rows, parts) else SWIZZLE_ROWS
 
 
 def _divides(rows: int, parts: int) -> bool:
-    return parts == 1 or rows % (EIGHT * parts) == 0
+    return parts == 1 or rows % (SWIZZLE_ROWS * parts) == 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,9 +109,9 @@ class Share:
             starts = [first + i for i in range(0, share, rows)]
             sure = len(starts)
         else:
-            eights = whole // EIGHT
+            eights = whole // SWIZZLE_ROWS
             first = (self.part + -number * eights % self.parts) % self.parts
-            starts = [(first + i) * EIGHT for i in range(0, eights, self.parts)]
+            starts = [(first + i) * SWIZZLE_ROWS for i in range(0, eights, self.parts)]
             sure = eights // self.parts
         for i, start in enumerate(starts):
             where = (batch, row + start, k)[-tensor.rank :]

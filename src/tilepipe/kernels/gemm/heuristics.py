@@ -11,7 +11,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 import tilepipe as tp
-from tilepipe.kernels.common import tuned
+from tilepipe.kernels.common import limits, tuned
 from tilepipe.kernels.common.tiling import Sm90Tiling
 from tilepipe.kernels.common.tunable import Tunable
 from tilepipe.kernels.gemm.config import GemmConfig
@@ -85,20 +85,17 @@ def candidates(
 def check(cfg: Sm90Tiling, problem: Problem, chip: tp.Chip) -> None:
     """Raises BindError where a configuration cannot be used for a product."""
     check_room(cfg, problem.dtype, chip)
-    if isinstance(cfg, GemmConfig) and not _takes_orders(problem, cfg):
-        raise tp.BindError(
-            "the parts of a tile that its CTAs load are no whole swizzle panels, which operands"
-            " contiguous along M or N have"
-        )
+    if isinstance(cfg, GemmConfig):
+        settings = ("bm and cluster_n", "bn and cluster")
+        for (name, order), part, which in zip(
+            _operands(problem, cfg), cfg.copied_rows, settings, strict=True
+        ):
+            limits.check_panels(name, order, part, which)
 
 
 def check_room(cfg: Sm90Tiling, dtype: tp.DType, chip: tp.Chip) -> None:
     """Raises BindError where a CTA has not the shared memory that a configuration takes."""
-    needed = smem_bytes(cfg, dtype)
-    if needed > chip.smem_per_cta:
-        raise tp.BindError(
-            f"it needs {needed:,} bytes of shared memory, {chip.name} has {chip.smem_per_cta:,}"
-        )
+    limits.check_room(smem_bytes(cfg, dtype), chip)
 
 
 def ranked(problem: Problem, chip: tp.Chip = tp.H200) -> list[tuple[GemmConfig, float]]:
@@ -161,13 +158,14 @@ def _takes_orders(problem: Problem, cfg: GemmConfig) -> bool:
     """True if the parts of a tile that each CTA loads are whole swizzle panels where an operand is
     contiguous along M or N.
     """
-    orders = (
-        (problem.a_order, problem.b_order)
-        if cfg.swap == "none"
-        else (problem.b_order, problem.a_order)
-    )
-    parts = cfg.copied_rows
-    return all(order == "row" or part % 64 == 0 for order, part in zip(orders, parts, strict=True))
+    pairs = zip(_operands(problem, cfg), cfg.copied_rows, strict=True)
+    return all(limits.loads_panels(order, part) for (_, order), part in pairs)
+
+
+def _operands(problem: Problem, cfg: GemmConfig) -> tuple[tuple[str, str], tuple[str, str]]:
+    """Name and order of the operand that has the rows of a tile, and of that of its columns."""
+    a, b = ("A", problem.a_order), ("B", problem.b_order)
+    return (a, b) if cfg.swap == "none" else (b, a)
 
 
 def _spares_registers(problem: Problem, cfg: GemmConfig) -> bool:
@@ -208,12 +206,17 @@ def fitted(cfg: C, dtype: tp.DType, chip: tp.Chip, source: bool = False) -> C | 
 
 def deeper(cfg: C, dtype: tp.DType, chip: tp.Chip) -> list[C]:
     """The configuration with a sixth or seventh stage in the place of a store slot, if that gives
-    it one.
+    it one and it does not split K: what a CTA stores is then a part of a tile.
     """
+    fewer = with_one_slot(cfg, dtype, chip)
+    deep = cfg.store_slots > 1 and cfg.split_k == 1 and cfg.stages < fewer.stages <= DEEP_STAGES
+    return [fewer] if deep else []
+
+
+def with_one_slot(cfg: C, dtype: tp.DType, chip: tp.Chip) -> C:
+    """The configuration with one store slot, and the stages that then fit."""
     fewer = cfg.changed(store_slots=1)
-    stages = stages_for(fewer, dtype, chip)
-    deep = cfg.store_slots > 1 and cfg.split_k == 1 and cfg.stages < stages <= DEEP_STAGES
-    return [fewer.changed(stages=stages)] if deep else []
+    return fewer.changed(stages=stages_for(fewer, dtype, chip))
 
 
 def stages_for(cfg: Sm90Tiling, dtype: tp.DType, chip: tp.Chip) -> int:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import tilepipe as tp
+from tilepipe.kernels.common import limits
 from tilepipe.kernels.common.tiling import BLOCK_ROWS, store_width
 from tilepipe.kernels.common.tunable import Tunable
 from tilepipe.kernels.gemm.heuristics import Problem
@@ -19,9 +20,9 @@ ALIGNMENT = 128  # bytes that the scales of B may be padded by
 # Blocks of K that the compiler writes one after the other, and where tiles of 256 rows have many of
 # them: so many or more.
 UNROLL, LONG_UNROLL, LONG = 4, 8, 48
-BAND = (
-    16  # tiles along M that make one band of the raster, where there are no more, unless K is long
-)
+# Tiles along M that make one band of the raster, where there are no more and K has fewer than LONG
+# blocks.
+BAND = 16
 MMA_AREA = 32  # rows · columns of an SM's tensor cores in a cycle, for a block of K
 SMEM_BYTES = 128  # of shared memory that an SM reads or writes in a cycle
 L2_BYTES = 6000  # that all SMs read from L2 in a cycle
@@ -173,11 +174,7 @@ def filled(cfg: C, out_dtype: tp.DType, chip: tp.Chip = tp.H200) -> C:
 
 def check_room(cfg: BlockwiseGemmConfig, out_dtype: tp.DType, chip: tp.Chip) -> None:
     """Raises BindError where a CTA has not the shared memory that a configuration takes."""
-    needed = smem_bytes(cfg, out_dtype)
-    if needed > chip.smem_per_cta:
-        raise tp.BindError(
-            f"it needs {needed:,} bytes of shared memory, {chip.name} has {chip.smem_per_cta:,}"
-        )
+    limits.check_room(smem_bytes(cfg, out_dtype), chip)
 
 
 TUNABLE = Tunable(

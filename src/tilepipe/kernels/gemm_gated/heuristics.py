@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 
 import tilepipe as tp
+from tilepipe.kernels.common import limits
 from tilepipe.kernels.common.tunable import Tunable
 from tilepipe.kernels.gemm import heuristics
 from tilepipe.kernels.gemm.config import GemmConfig
@@ -70,7 +71,12 @@ def gated(cfg: GemmConfig) -> GatedGemmConfig | None:
 
 def _takes_order(problem: Problem, cfg: GatedGemmConfig) -> bool:
     """True if the part of gate that a CTA loads is of whole swizzle panels where it must be."""
-    return problem.b_order == "row" or cfg.bn // 2 // cfg.cluster % 64 == 0
+    return limits.loads_panels(problem.b_order, _part(cfg))
+
+
+def _part(cfg: GatedGemmConfig) -> int:
+    """Rows of gate, and of up, that a CTA loads of a tile."""
+    return cfg.bn // 2 // cfg.cluster
 
 
 def _stores_lines(cfg: GatedGemmConfig) -> bool:
@@ -84,8 +90,7 @@ def _stores_lines(cfg: GatedGemmConfig) -> bool:
 def check(cfg: GatedGemmConfig, problem: Problem, chip: tp.Chip) -> None:
     """Raises BindError where a configuration cannot be used for a product."""
     heuristics.check_room(cfg, problem.dtype, chip)
-    if not _takes_order(problem, cfg):
-        raise tp.BindError("the part of gate that a CTA loads is no whole swizzle panels")
+    limits.check_panels("gate", problem.b_order, _part(cfg), "bn and cluster")
 
 
 TUNABLE = Tunable("gemm_gated", Problem, GatedGemmConfig, best, candidates, check, ("activation",))

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import tilepipe as tp
+from tilepipe.kernels.common import limits
 from tilepipe.kernels.common.tunable import Tunable
 from tilepipe.kernels.gemm.heuristics import SPAN, Problem, check_room, fitted
 from tilepipe.kernels.gemm.model import STEEP, predicted_us
@@ -67,13 +68,12 @@ def candidates(problem: GroupedProblem, chip: tp.Chip = tp.H200) -> list[Grouped
 def check(cfg: GroupedGemmConfig, problem: GroupedProblem, chip: tp.Chip) -> None:
     """Raises BindError where a configuration cannot be used for a problem."""
     check_room(cfg, problem.dtype, chip)
-    if not _takes_order(problem, cfg):
-        raise tp.BindError("the part of B that a CTA loads is no whole swizzle panels")
+    limits.check_panels("B", problem.b_order, cfg.bn // cfg.cluster, "bn and cluster")
 
 
 def _takes_order(problem: GroupedProblem, cfg: GroupedGemmConfig) -> bool:
     """True if the part of B that a CTA loads is of whole swizzle panels where it must be."""
-    return problem.b_order == "row" or cfg.bn // cfg.cluster % 64 == 0
+    return limits.loads_panels(problem.b_order, cfg.bn // cfg.cluster)
 
 
 def expected_us(problem: GroupedProblem, cfg: GroupedGemmConfig, chip: tp.Chip = tp.H200) -> float:

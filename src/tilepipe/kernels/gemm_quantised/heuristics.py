@@ -8,6 +8,7 @@ import functools
 from dataclasses import dataclass
 
 import tilepipe as tp
+from tilepipe.kernels.common.limits import check_room
 from tilepipe.kernels.common.tunable import Tunable
 from tilepipe.kernels.gemm.model import BARRIERS, SLOT_BYTES
 from tilepipe.kernels.gemm_quantised.config import QuantisedGemmConfig
@@ -101,18 +102,23 @@ def filled(cfg: QuantisedGemmConfig, bits: int, chip: tp.Chip) -> QuantisedGemmC
 
 def _room(cfg: QuantisedGemmConfig, bits: int, chip: tp.Chip) -> int:
     """How many stages the chip has room for."""
+    fixed, each = _smem_bytes(cfg, bits)
+    return (chip.smem_per_cta - fixed) // each
+
+
+def _smem_bytes(cfg: QuantisedGemmConfig, bits: int) -> tuple[int, int]:
+    """Bytes of shared memory without any stage, and those of a stage."""
     # scales of 32 elements at most
     each = cfg.bm * BLOCK * bits // 8 + cfg.bn * BLOCK * 2 + cfg.bm * 4 * 4
     fixed = cfg.consumers * cfg.store_slots * SLOT_BYTES + BARRIERS
     fixed += cfg.bm * cfg.bn * 4 if cfg.split_k > 1 else 0
-    return (chip.smem_per_cta - fixed) // (each * cfg.k_group_size)
+    return fixed, each * cfg.k_group_size
 
 
 def check(cfg: QuantisedGemmConfig, problem: QuantisedProblem, chip: tp.Chip) -> None:
     """Raises BindError where a configuration cannot be used for a product."""
-    room = _room(cfg, problem.bits, chip)
-    if cfg.stages > room:
-        raise tp.BindError(f"a CTA of {chip.name} has room for {room} stages, not {cfg.stages}")
+    fixed, each = _smem_bytes(cfg, problem.bits)
+    check_room(fixed + cfg.stages * each, chip)
 
 
 TUNABLE = Tunable(
