@@ -61,7 +61,7 @@ def config(word: str, chip: tp.Chip = tp.H200) -> GemmConfig:
     made = fitted(given, tp.bfloat16, chip)
     assert made is not None, word
     if found[10]:
-        # none where split_k has come to need less memory since the word was written
+        # `deeper` gives none where K is split: such words are read as those without "-o1"
         made = next(iter(deeper(made, tp.bfloat16, chip)), made)
     return made.changed(stages=int(found[11])) if found[11] else made
 
