@@ -6,11 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import itemgetter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from tilepipe.cuda.runtime.launching import Launcher
 from tilepipe.kernels.attention_decode import append as append_kernel
 from tilepipe.kernels.attention_decode.append_validation import NAME, Extents
 from tilepipe.ops.append_kv import simulated
@@ -28,6 +27,9 @@ from tilepipe.ops.torch.plan_cache import PlanCache, facts
 from tilepipe.ops.torch.products import data_ptr
 from tilepipe.ops.torch.simulated import is_simulated, simulate, with_options as with_options
 from tilepipe.ops.torch.tensors import TensorView, check_tensors, note_written, refuse_overlap, span
+
+if TYPE_CHECKING:
+    from tilepipe.cuda.runtime.launching import Launcher
 
 Call = AppendCall[torch.Tensor]
 SCHEMA = (

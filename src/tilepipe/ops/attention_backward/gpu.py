@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import accumulate
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeAlias
@@ -43,11 +43,9 @@ SCHEMA = (
     " bool causal=False, float? scale=None, str align='last', bool deterministic=False,"
     " str layout='bshd') -> (Tensor, Tensor, Tensor)"
 )
-# what `pick` of a launch takes; the last four are parts of the workspace
-_PLACES = (
-    *("q", "k", "v", "out", "dout", "lse", "dlse", "dq", "dk", "dv"),
-    *("lse_2", "delta", "sums", "turns"),
-)
+_PARTS = tuple(field.name for field in fields(Workspace))
+# what `pick` of a launch takes
+_PLACES = (*("q", "k", "v", "out", "dout", "lse", "dlse", "dq", "dk", "dv"), *_PARTS)
 PART = 512  # bytes of which each part of the workspace begins at a multiple, as PyTorch's tensors
 Addresses = tuple[int, ...]
 
@@ -59,7 +57,7 @@ class Plan(NamedTuple):
         launches: each a launcher, and what takes the addresses for it of those of `_PLACES`; none
             where there is nothing to multiply.
         copied: whether dout, and dlse, must be copied before the kernels can read them.
-        workspace: its bytes. parts: where in it the last of `_PLACES` begin.
+        workspace: its bytes. parts: where in it those of `_PARTS` begin.
     """
 
     launches: tuple[tuple[Launcher, Callable[[Addresses], Addresses]], ...]
@@ -122,7 +120,7 @@ def _prepare(call: Call) -> Plan:
         return torch.empty(shape, dtype=getattr(torch, dtype), device=place)
 
     space = vars(Workspace.of(found, call.deterministic, empty))
-    sizes = [x.untyped_storage().nbytes() for x in space.values() if x is not None]
+    sizes = [0 if (x := space[name]) is None else x.untyped_storage().nbytes() for name in _PARTS]
     parts = list(accumulate((-(-size // PART) * PART for size in sizes), initial=0))
     tensors = call.given | space
     tensors |= {f"d{name}": torch.empty_like(tensors[name]) for name in ("q", "k", "v")}
