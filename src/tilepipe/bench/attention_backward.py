@@ -98,7 +98,7 @@ class Operands:
 
     @functools.cached_property
     def _forward(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """What our forward pass makes of each set."""
+        """The result and the logarithms of our forward pass for each set of operands."""
         return [
             tp.ops.attention(q, k, v, causal=self.causal, return_lse=True)
             for q, k, v in zip(self.q, self.k, self.v, strict=True)

@@ -26,7 +26,7 @@ def require_location() -> None:
 
 
 def tunables() -> list[Tunable[Any, Any]]:
-    """Of all kernels that are tuned."""
+    """The `Tunable` of every kernel that is tuned."""
     return [spec.tuning.tunable for spec in KERNELS.values() if spec.tuning is not None]
 
 

@@ -35,7 +35,9 @@ def condition(ctx: Context, op: ops.Elect) -> str:
 
 
 def first_warp(ctx: Context, scope: str) -> str | None:
-    """What is 0 in the warp that has the lane; None where the scope has one warp."""
+    """A special value that is 0 in the warp of the elected lane; None where the scope has one
+    warp.
+    """
     warps = ctx.role.warps if ctx.role is not None else ctx.kernel.warps
     return ctx.special(_FIRST[scope]) if scope in _FIRST and warps > 1 else None
 

@@ -204,7 +204,7 @@ def _joins(op: ops.Op, ctx: Context) -> str:
 
 
 def _notes(op: ops.Op, ctx: Context) -> int:
-    """How many notes one lane makes of an op."""
+    """The number of notes that one lane makes of an op."""
     if not is_noted(op):
         return 0
     begins = op not in ctx.module.implied

@@ -44,7 +44,7 @@ def side_by_side(count: int) -> Iterator[int]:
 def compiled(
     nvrtc: Compiler, code: str, filename: str, emit: str, given: tuple[str, ...]
 ) -> tuple[str, bytes]:
-    """What `nvrtc` gives, called in one of the processes, or here where there are none."""
+    """The result of `nvrtc`, called in one of the processes, or here where there are none."""
     pool = _pool
     if pool is None:
         return nvrtc(code, filename, emit, given)

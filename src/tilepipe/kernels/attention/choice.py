@@ -27,7 +27,7 @@ _BANDS = (1, 2, 4, 8, 16)  # heads of K and V that are dealt out together
 
 @dataclass(frozen=True)
 class AttentionProblem:
-    """What the configuration of attention depends on.
+    """A problem of attention, as far as the configuration depends on it.
 
     Attributes:
         d_v: elements of a head of V; 0: as of Q and K, d.
@@ -103,7 +103,7 @@ class AttentionProblem:
 
 
 def best(problem: AttentionProblem, chip: tp.Chip) -> AttentionConfig:
-    """What `choose_sm90` has."""
+    """The configuration that `choose_sm90` picks."""
     return choose_sm90(
         problem.extents,
         (problem.on_left, problem.on_right),

@@ -15,8 +15,8 @@ from tilepipe.kernels.common.tunable import Tunable
 
 @dataclass(frozen=True)
 class BackwardProblem:
-    """What the configuration depends on. `deterministic`: parts of dQ are added in a fixed
-    order.
+    """A problem, as far as the configuration depends on it. `deterministic`: parts of dQ are added
+    in a fixed order.
     """
 
     batch: int
@@ -48,7 +48,7 @@ class BackwardProblem:
 
 
 def best(problem: BackwardProblem, chip: tp.Chip) -> BackwardConfig:
-    """What `choose_sm90` has."""
+    """The configuration that `choose_sm90` picks."""
     shared, heads = problem.heads > problem.kv_heads, problem.batch * problem.kv_heads
     return choose_sm90(problem.causal, problem.deterministic, shared, heads, problem.s_kv, chip)
 

@@ -19,7 +19,7 @@ _BN, _MOST_STAGES = range(16, 161, 16), 12
 
 @dataclass(frozen=True)
 class DecodeProblem:
-    """What the configuration depends on.
+    """A problem, as far as the configuration depends on it.
 
     Attributes:
         capacity: keys that the cache has room for, of each sequence. page: of a page; 0: none.
@@ -76,7 +76,7 @@ class DecodeProblem:
 
 
 def best(problem: DecodeProblem, chip: tp.Chip) -> DecodeConfig:
-    """What `choose_sm90` has."""
+    """The configuration that `choose_sm90` picks."""
     return choose_sm90(problem.extents, chip)
 
 

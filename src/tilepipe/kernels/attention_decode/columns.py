@@ -76,7 +76,7 @@ class ColumnAttention:
         raise NotImplementedError
 
     def value_factor(self, at: Segment) -> Any:
-        """What sums of weights · values are multiplied with."""
+        """The factor of sums of weights · values."""
         return 1.0
 
     def mask(self, at: Segment, key: tp.Value) -> None:
@@ -163,7 +163,7 @@ class NarrowColumns(ColumnAttention):
         self.factor.set(ctx.fragment(placed).sum(axis=0))
 
     def value_factor(self, at: Segment) -> Any:
-        """What sums of weights · values are multiplied with."""
+        """The factor of sums of weights · values."""
         return self.of.value_factor(at)
 
     def tile(self, at: Segment, key: tp.Value, consumer: tp.InputConsumer) -> None:

@@ -91,7 +91,7 @@ class Form:
 
     @classmethod
     def of(cls, rows: int, d: int, narrow: bool, cfg: DecodeConfig) -> Form:
-        """Of so many queries of an item."""
+        """The form for an item with so many queries."""
         found = rows <= cfg.most_columns and cfg.bn % ROWS == 0
         # The even elements of heads of 8 bits, and the odd ones, are rows of a wgmma then.
         return cls(found, padded(d, 2 * ROWS if found and narrow else SPAN))

@@ -23,12 +23,16 @@ LEAST_TILES = 48  # of a share, in a full cache, for which a CTA more is worth i
 
 
 def choose_sm90(found: Extents, chip: tp.Chip) -> DecodeConfig:
-    """Two CTAs of an SM where there are sequences and heads for them; one where these would mostly
-    share: bringing parts together takes 3 µs at the end. With a cache of 8 bits and more queries
-    than columns two, since one widens while the other multiplies; one with large tiles, if it is
-    one, since nothing goes on while its warps wait for each other. One of heads above 128, whose
-    sums take the registers. Queries of a cache of 16 bits are rows where CTAs share most items:
-    rows are brought together faster. As many waves as there are items for each place of a CTA.
+    """The configuration for a problem.
+
+    An SM has two CTAs where there are items (heads of the cache of all sequences) for them, and one
+    where CTAs would share most items, since bringing parts together takes time at the end. It has
+    two, too, where a cache of 8 bits has more queries than columns: one widens while the other
+    multiplies. It has one for heads above 128 elements, whose sums take the registers. A single
+    CTA that widens a cache of 8 bits takes tiles twice as large, where there are keys enough: its
+    warps then wait for each other half as often. Queries of a cache of 16 bits are rows where CTAs
+    share most items: rows are brought together faster. There are as many waves, rounded, as each
+    place of a CTA has items, up to `MOST_WAVES`, and as long as a share has `LEAST_TILES` tiles.
     """
     items, width = found.batch * found.kv_heads, padded(found.d)
     narrow_columns = found.narrow and found.rows <= MOST_COLUMNS

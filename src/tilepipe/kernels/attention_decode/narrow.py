@@ -1,5 +1,6 @@
-"""The role that multiplies, for a cache of float8_e4m3: keys and values become float16 in shared
-memory, on their way to the tensor cores.
+"""Attention over a cache of float8_e4m3: what the role that multiplies works on (`Scaled`), and
+that role for more queries than there are columns. Its keys and values become float16 in shared
+memory, on their way to the tensor cores; with fewer queries `columns` widens them in registers.
 
 That a float16 with the bits of an e4m3 is 2^-8 of it, scores and output make up for. Tiles of K, V
 and q, and the sums, have the even elements of a head in their left half and the odd ones in the
@@ -61,7 +62,7 @@ class Scaled(Operands):
         return found
 
     def value_factor(self, at: Segment) -> tp.Value:
-        """What sums of weights · values are multiplied with."""
+        """The factor of sums of weights · values."""
         found: tp.Value = self._times(self.v_scale, at, self.v_factor * RAISED)
         return found
 

@@ -270,7 +270,7 @@ def _location(*environment: str | None) -> str | None:
 
 
 def _current() -> File:
-    """What the file holds now."""
+    """The contents of the file now; read again only where it has changed."""
     global _last
     path = _location(*map(os.environ.get, ("TILEPIPE_TUNED", "XDG_CONFIG_HOME", "HOME")))
     if path is None:

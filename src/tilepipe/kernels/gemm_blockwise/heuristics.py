@@ -150,7 +150,7 @@ def smem_bytes(cfg: BlockwiseGemmConfig, out_dtype: tp.DType) -> int:
 
 
 def _stage_bytes(cfg: BlockwiseGemmConfig) -> int:
-    """Of one stage: tiles, scales, barriers."""
+    """Bytes of one stage: tiles, scales and barriers."""
     scales = (cfg.bm + cfg.staged_scales) * tp.float32.nbytes
     return (cfg.bm + cfg.bn) * BLOCK + scales + BARRIER_PAIR
 

@@ -101,7 +101,7 @@ def filled(cfg: QuantisedGemmConfig, bits: int, chip: tp.Chip) -> QuantisedGemmC
 
 
 def _room(cfg: QuantisedGemmConfig, bits: int, chip: tp.Chip) -> int:
-    """How many stages the chip has room for."""
+    """The number of stages that the chip has room for."""
     fixed, each = _smem_bytes(cfg, bits)
     return (chip.smem_per_cta - fixed) // each
 
