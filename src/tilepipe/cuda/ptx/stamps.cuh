@@ -99,11 +99,8 @@ __device__ __forceinline__ void stamp_lanes(Stamps& s, u32 about) {
     ++s.at;
 }
 
-// mbarrier.test_wait.parity: whether a wait of the warp is going to block, which alone is noted; if not, it has acquired
-__device__ __forceinline__ bool stamp_blocks(Stamps& s, u32 bar, u32 parity, u32 about) {
-    u32 done;
-    asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-                 : "=r"(done) : "r"(bar), "r"(parity) : "memory");
+// by a warp whose lanes are all active: whether a test of one of them failed, which alone is noted
+__device__ __forceinline__ bool stamp_unless(Stamps& s, u32 done, u32 about) {
     const bool blocks = __any_sync(0xffffffff, done == 0);
     if (blocks) {
         stamp_warp(s, about);
@@ -112,17 +109,20 @@ __device__ __forceinline__ bool stamp_blocks(Stamps& s, u32 bar, u32 parity, u32
     return blocks;
 }
 
+// mbarrier.test_wait.parity: whether a wait of the warp is going to block, which alone is noted; if not, it has acquired
+__device__ __forceinline__ bool stamp_blocks(Stamps& s, u32 bar, u32 parity, u32 about) {
+    u32 done;
+    asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                 : "=r"(done) : "r"(bar), "r"(parity) : "memory");
+    return stamp_unless(s, done, about);
+}
+
 // mbarrier.test_wait.parity: the same, acquiring what other CTAs of the cluster released
 __device__ __forceinline__ bool stamp_blocks_cluster(Stamps& s, u32 bar, u32 parity, u32 about) {
     u32 done;
     asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
                  : "=r"(done) : "r"(bar), "r"(parity) : "memory");
-    const bool blocks = __any_sync(0xffffffff, done == 0);
-    if (blocks) {
-        stamp_warp(s, about);
-        stamps_look(s);
-    }
-    return blocks;
+    return stamp_unless(s, done, about);
 }
 
 // after a branch in which one lane has made stamps: all lanes count `made` more than `before` it
