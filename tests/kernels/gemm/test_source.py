@@ -68,6 +68,14 @@ def test_compiles_without_spills_and_its_ptx_computes_the_same(family: str) -> N
     assert compare(c.astype(np.float32), want, rtol=2.0**-7, atol=1e-2).ok
 
 
+@pytest.mark.parametrize("swap", ["none", "ab"])
+def test_a_source_of_one_element_has_any_order(swap: str) -> None:
+    a, b, c, source = (np.full((1, 1), x, BF16) for x in (2, 3, 0, 5))
+    cfg = GemmConfig(bm=64, bn=64, consumers=1, source_slots=1, swap=swap)
+    gemm.bind(a, b, c, cfg, source=source, beta=1.0).run()
+    assert c.item() == 2 * 3 + 5
+
+
 def test_no_source_no_ring() -> None:
     a = np.zeros((64, 64), BF16)
     given: list[tuple[int, dict[str, Any]]] = [
