@@ -412,6 +412,17 @@ def test_arguments_of_the_wrong_kind(options: dict[str, Any], words: str) -> Non
             {"swap": "ab", "bn": 320, "bm": 64, "consumers": 1, "stages": 2},
             "tiles of 320 along m are loaded in parts of 160",
         ),
+        (
+            "float16",
+            {"swap": "ab", "bn": 56, "split_k": 7},
+            "A is contiguous along m, and its tiles have 56 along m; tensor cores read them in"
+            " lines of 16, 32 or 64, and 56 / 16 = 3.5: change bn, or pass A contiguous along k",
+        ),
+        (
+            "float16",
+            {"swap": "ab", "bn": 168},
+            "168 / 16 = 10.5: change bn",
+        ),
     ],
 )
 def test_operands_that_are_not_contiguous_along_k(

@@ -143,8 +143,15 @@ def check_order(name: str, x: tp.TensorMap, tile_rows: int, settings: str) -> No
             f" along k: pass a copy that is"
         )
     part = x.box[-2]
+    if tile_rows % 16:
+        raise tp.BindError(
+            f"gemm: {name} is contiguous along {axis}, and its tiles have {tile_rows} along {axis};"
+            f" tensor cores read them in lines of 16, 32 or 64, and {tile_rows} / 16 ="
+            f" {tile_rows / 16:g}: change {settings.partition(' and ')[0]}, or pass {name}"
+            " contiguous along k"
+        )
     # elements of a swizzle span
-    line = max(line for line in (8, 16, 32, 64) if tile_rows % line == 0)
+    line = max(line for line in (16, 32, 64) if tile_rows % line == 0)
     if part % line:
         raise tp.BindError(
             f"gemm: {name} is contiguous along {axis}, and its tiles of {tile_rows} along {axis}"
