@@ -15,6 +15,7 @@ from tilepipe.kernels.gemm.heuristics import (
     deeper,
     fitted,
     ranked,
+    with_one_slot,
 )
 
 SLOW = 1.35  # times the fastest by the model: not worth a try
@@ -61,8 +62,8 @@ def config(word: str, chip: tp.Chip = tp.H200) -> GemmConfig:
     made = fitted(given, tp.bfloat16, chip)
     assert made is not None, word
     if found[10]:
-        # `deeper` gives none where K is split: such words are read as those without "-o1"
-        made = next(iter(deeper(made, tp.bfloat16, chip)), made)
+        # not by `deeper`: what was measured stays what it was when the candidates change
+        made = with_one_slot(made, tp.bfloat16, chip)
     return made.changed(stages=int(found[11])) if found[11] else made
 
 

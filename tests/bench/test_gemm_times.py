@@ -53,6 +53,19 @@ def test_words_name_configurations(monkeypatch: pytest.MonkeyPatch) -> None:
     assert configs.config(configs.text(other)) == other
 
 
+def test_each_word_of_the_data_is_a_configuration_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also of one that is no candidate any more, such as split K with a stage for a store slot."""
+    config = script(monkeypatch, "gemm_configs").config
+    lines = map(json.loads, TIMES.read_text(encoding="utf-8").splitlines())
+    words = sorted({word for line in lines for word, *_ in line["times"]})
+    assert len({config(word) for word in words}) == len(words) > 900
+    deep = [config(word) for word in words if "-o1" in word]
+    assert {cfg.split_k for cfg in deep} == {1, 2, 4}
+    assert {cfg.store_slots for cfg in deep} == {1}
+
+
 def test_what_was_measured_again_is_averaged_as_if_in_one_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
