@@ -30,6 +30,11 @@ THREADS_PER_SM = 2048
 CTAS_PER_SM = 32
 
 
+# As the drivers of H200s count them (`tilepipe.cuda.runtime.driver.chip`). Which SMs are switched
+# off differs between cards: of clusters of 8, one had room for 14 and another for 15.
+H200_CLUSTERS = ((2, 66), (3, 39), (4, 30), (5, 22), (6, 17), (7, 15), (8, 14))
+
+
 @dataclass(frozen=True, slots=True)
 class Chip:
     """One GPU model.
@@ -59,7 +64,7 @@ class Chip:
     max_threads: int = 1024
     max_cluster: int = 8
     named_barriers: int = 16
-    clusters: tuple[tuple[int, int], ...] = ((2, 66), (4, 30), (8, 14))
+    clusters: tuple[tuple[int, int], ...] = H200_CLUSTERS
     clock_ghz: float = 1.6
     dram_gbps: float = 4300.0
 

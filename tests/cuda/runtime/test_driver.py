@@ -126,6 +126,7 @@ def test_clusters_that_a_part_of_a_gpu_has_no_room_for(monkeypatch: pytest.Monke
     monkeypatch.setattr(driver, "attribute", lambda *_: 232_448)
     clusters = driver._resident_clusters(0)
     assert clusters == ((2, 8), *((size, 0) for size in range(3, 9)))
+    assert [size for size, _ in tp.H200.clusters] == [size for size, _ in clusters]
     slice_ = tp.Chip(name="slice", sms=16, clusters=clusters)
     assert {
         cfg.cluster_size
