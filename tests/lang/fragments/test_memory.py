@@ -232,9 +232,10 @@ def one():
 def test_a_column_of_a_matrix_is_no_value_a_row(row: str) -> None:
     """It would be read as zeros below its first row, in the simulator and on a GPU alike."""
     words = (
-        "load_global: the rows of a fragment 64×1 lie in the last dimension of 'x', which has 1"
-        " element here, beside 128 in the one before: all rows but the first would be outside. For"
-        " a column of a matrix, bind the vector x[..., 0] and leave the last coordinate, 0, away"
+        "load_global: the rows of a fragment 64×1 lie in the last dimension of 'x', which is 1"
+        " long here, beside 128 in the one before: a row is read, and the rest of the fragment"
+        " would be outside. For a column of a matrix, bind the vector x[..., 0] and leave the last"
+        " coordinate, 0, away; for a row, bind x[i]"
     )
     x = np.arange(128, dtype=np.float32)
     for column in (x[:, None], x[None].T):
@@ -254,3 +255,60 @@ def test_one_value_a_row_of_a_batch_of_short_rows() -> None:
         program.run()
         assert np.array_equal(y[1 : 1 + columns], x[1])
         assert not y[1 + columns :].any()
+
+
+@pytest.mark.parametrize("row", ["64 * n", "0", "64 * n + 128"])
+@pytest.mark.parametrize(
+    ("columns", "last", "words"),
+    [
+        (48, "5", "'x', from 5 on, which is 48 long here, beside 128 in the one before"),
+        (100, "40", "'x', from 40 on, which is 100 long here, beside 128 in the one before"),
+        (2, "0", "'x', which is 2 long here, beside 128 in the one before"),
+    ],
+)
+def test_a_column_of_a_wide_matrix_is_no_value_a_row(
+    row: str, columns: int, last: str, words: str
+) -> None:
+    """It would be read as the rest of a row, then zeros, in the simulator and on a GPU alike."""
+    with pytest.raises(tp.BindError) as error:
+        loading(np.zeros((128, columns), np.float32), row, last)
+    assert words in str(error.value)
+    assert f"bind the vector x[..., {last}] and leave the last coordinate, {last}" in str(
+        error.value
+    )
+
+
+@pytest.mark.parametrize("reduce", ["None", "'add'"])
+def test_a_column_of_a_matrix_is_not_stored_as_one_value_a_row(reduce: str) -> None:
+    """It would be written into a row, and the rest of it lost."""
+    text = f"ctx.store_global(a, (0, 5), ctx.load_global(b, (0,), (64, 1)), reduce={reduce})"
+    with pytest.raises(tp.BindError) as error:
+        bind(text)
+    assert str(error.value).startswith(
+        "store_global: the rows of a fragment 64×1 lie in the last dimension of 'a', from 5 on,"
+        " which is 32 long here, beside 64 in the one before: a row is written"
+    )
+    bind("ctx.store_global(a, (0, 5), ctx.load_global(b, (0,), (64, 1)), rows=27)")
+
+
+@pytest.mark.parametrize(
+    ("shape", "row", "last"),
+    [
+        ((128, 100), "0", "64"),  # the last part of a row
+        ((128, 100), "0", "0"),  # the first one
+        ((128, 100), "n", "50"),  # a row of its own number
+        ((128, 100), "0", "36"),  # ends with the row
+        ((8, 40), "0", "0"),  # too few rows for a column
+    ],
+)
+def test_parts_of_a_row_are_values_a_row(shape: tuple[int, int], row: str, last: str) -> None:
+    x = np.arange(shape[0] * shape[1], dtype=np.float32).reshape(shape)
+    program = loading(x, row, last)
+    given = program.launch_args.args["y"]
+    assert isinstance(given, TensorArg)
+    y = given.array
+    program.run()
+    start, at = int(last), int(row == "n")
+    want = x[at, start : start + 64]
+    assert np.array_equal(y[at : at + len(want)], want)
+    assert not y[at + len(want) :].any()

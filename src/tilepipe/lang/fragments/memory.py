@@ -121,28 +121,41 @@ def _place(
 
 
 def _require_rows(
-    tracer: Tracer, tensor: GlobalTensor, coords: Sequence[Expr], shape: tuple[int, int]
+    tracer: Tracer,
+    tensor: GlobalTensor,
+    coords: Sequence[Expr],
+    shape: tuple[int, int],
+    what: str,
 ) -> None:
-    """Has a launch refuse a column of a matrix (m, 1) in the place of one value a row, loaded at
-    (row, 0), where row is a multiple of the fragment's rows: it is then meant as a row and a
-    column, and all rows but the first lie outside.
+    """Has a launch refuse a column of a matrix (m, 1) in the place of one value a row, at (row,
+    column), where row is a multiple of the fragment's rows: it is then meant as a row and a
+    column, but the fragment lies along the row, and its rest outside.
+
+    A fragment that begins at a multiple of its rows, other than 0, may be the last part of a row.
     """
-    if shape[1] != 1 or shape[0] == 1 or tensor.rank < 2:
+    height, width = shape
+    if width != 1 or height == 1 or tensor.rank < 2:
         return
-    last = coords[-1]
-    if not (
-        isinstance(last, Const) and last.value == 0 and geometry.is_multiple(coords[-2], shape[0])
-    ):
+    first = coords[-1]
+    if not isinstance(first, Const) or not geometry.is_multiple(coords[-2], height):
+        return
+    start = int(first.value)
+    if start < 0 or (start > 0 and start % height == 0):
         return
     rows, columns = tensor.shape[-2], tensor.shape[-1]
+    short = (rows < height) | (columns >= start + height)  # or it lies inside
+    if start == 0:
+        short = (rows == 1) | ((columns != 1) & short)
+    place = f", from {start} on" if start else ""
     found = Requirement(
         caller(),
-        to_expr(tracer, (columns != 1) | (rows == 1)),
-        f"load_global: the rows of a fragment {shape[0]}×1 lie in the last dimension of"
-        f" '{tensor.param.name}', which has 1 element here, beside {{}} in the one before: all rows"
-        " but the first would be outside. For a column of a matrix, bind the vector x[..., 0] and"
-        " leave the last coordinate, 0, away",
-        (to_expr(tracer, rows),),
+        to_expr(tracer, short),
+        f"{what}: the rows of a fragment {height}×1 lie in the last dimension of"
+        f" '{tensor.param.name}'{place}, which is {{}} long here, beside {{}} in the one"
+        f" before: a row is {'read' if what == 'load_global' else 'written'}, and the rest of the"
+        f" fragment would be outside. For a column of a matrix, bind the vector x[..., {start}] and"
+        f" leave the last coordinate, {start}, away; for a row, bind x[i]",
+        (to_expr(tracer, columns), to_expr(tracer, rows)),
     )
     known = tracer.kernel.requirements
     if all((x.loc, x.message) != (found.loc, found.message) for x in known):
@@ -161,7 +174,7 @@ def load_global(
     small_float = source.dtype.is_float and source.dtype.bits == 8
     dtype = dtypes.float32 if small_float else source.dtype
     result = Fragment.define(tracer, shape, dtype, f"{source.param.name}_part", layout)
-    _require_rows(tracer, source, where, result.shape)
+    _require_rows(tracer, source, where, result.shape, "load_global")
     tracer.emit(ops.FragmentLoadGlobal(caller(), result.operand(), source.param, where))
     result.written()
     return result
@@ -185,6 +198,8 @@ def store_global(
     destination, where = _place(tracer, tensor, coords, value.shape, "store_global")
     given = value.to(destination.dtype).ir()
     count = None if rows is None else _rows(tracer, rows, value)
+    if count is None:
+        _require_rows(tracer, destination, where, value.shape, "store_global")
     if reduce is None:
         tracer.emit(ops.FragmentStoreGlobal(caller(), destination.param, where, given, count))
         return
