@@ -150,6 +150,7 @@ def test_arguments_that_do_not_fit(changes: dict[str, Any], words: str) -> None:
     [
         ({"bn": 24}, "bn must be a multiple of 16 up to 128"),
         ({"bn": 256}, "bn must be a multiple of 16 up to 128"),
+        ({"split_k": 3}, "split_k must be 1, 2, 4 or 8"),
         ({"bn": 16, "split_k": 4}, "bn / split_k must be a multiple of 8"),
         ({"bm": 256, "bn": 128}, "(128 * 128 + 2 * 64 * 128 + 64 * 128) / 128 = 320 registers"),
         ({"consumers": 4}, "consumers must be 1, 2 or 3"),

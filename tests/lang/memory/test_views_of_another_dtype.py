@@ -54,8 +54,24 @@ def test_a_slot_holds_tiles_of_another_dtype() -> None:
 
 def test_what_was_written_as_one_dtype_is_not_read_as_another() -> None:
     made, *_ = program("halves")
-    with pytest.raises(tp.PoisonError, match=r"halves\[1\]"):
+    with pytest.raises(tp.PoisonError, match=r"halves\[1\]") as caught:
         made.run()
+    assert (
+        "The slot holds what was written as words[1], and a view does not reinterpret what was"
+        " written through another: read it through words[1]."
+    ) in str(caught.value)
+
+
+def test_a_swizzle_is_an_int() -> None:
+    @tp.kernel(grid=1)
+    def text(ctx: tp.Context, a: tp.GlobalTensor) -> None:
+        ctx.smem((8, 64), "float32", name="t").view((8, 64), swizzle="128")  # type: ignore[arg-type]
+
+    with pytest.raises(tp.TraceError) as caught:
+        text.bind(np.zeros(8, np.float32))
+    assert str(caught.value).startswith(
+        "swizzle='128': must be one of the ints 0, 32, 64, 128, and divide a row of 256 bytes"
+    )
 
 
 def test_a_tile_of_another_dtype_that_is_too_large() -> None:

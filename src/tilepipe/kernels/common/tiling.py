@@ -139,10 +139,11 @@ class Sm90Tiling(Settings):
         shared = [n for n in (self.cluster, self.cluster_n, self.split_k) if n > 1]
         one, largest = len(shared) <= 1, max([1, *shared])
         if not self.any_share:
+            few = f"only one of {listed} may be above 1, and that is 2, 4 or 8"
+            if len(names) == 1:
+                few = f"{names[0]} must be 1, 2, 4 or 8"
             return {
-                f"only one of {listed} may be above 1, and that is 2, 4 or 8": (
-                    one and largest in (1, 2, 4, 8)
-                ),
+                few: one and largest in (1, 2, 4, 8),
                 "bn / cluster must be a multiple of 8, and bm / cluster_n, too": (
                     self.bn % (8 * self.cluster) == 0 and self.bm % (8 * self.cluster_n) == 0
                 ),

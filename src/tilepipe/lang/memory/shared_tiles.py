@@ -322,8 +322,8 @@ def allocate(
         swizzle = default_swizzle(contiguous, lines, t)
     if swizzle not in SWIZZLES or (swizzle and t.bytes_of(contiguous) % swizzle):
         raise TraceError(
-            f"swizzle {swizzle}: must be one of {SWIZZLES} and divide a row of"
-            f" {t.bytes_of(contiguous)} bytes",
+            f"swizzle={swizzle!r}: must be one of the ints {', '.join(map(str, SWIZZLES))}, and"
+            f" divide a row of {t.bytes_of(contiguous)} bytes",
             caller(),
         )
     if swizzle and lines % 8:

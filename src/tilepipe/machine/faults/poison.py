@@ -32,8 +32,9 @@ def never_written(m: Machine, slot: Slot, new: Access, missing: int) -> Origin:
     written = next((view.name for view in slot.views if view.state), None)
     if written is not None:
         remedy = (
-            f"The slot holds what was written as {written}: one of the two sides has its place"
-            " in the ring wrong."
+            f"The slot holds what was written as {written}, and a view does not reinterpret what"
+            f" was written through another: read it through {written}. Where the slots are those of"
+            " a ring, one of the two sides may have its place in the ring wrong."
         )
     return Origin(
         f"{new.agent} reads {slot.part(new)} with {races.resolved(slot, new)}, but {missing} of"
