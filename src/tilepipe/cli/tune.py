@@ -76,7 +76,7 @@ def tune(
             "--merge",
             metavar="FILE",
             help="Take over the entries of another such file, as of another machine with this"
-            " chip; those that are here already stay.",
+            " chip; those that are here already stay, if they can be used.",
         ),
     ] = None,
     chip_name: Annotated[

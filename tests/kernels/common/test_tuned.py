@@ -89,6 +89,22 @@ def test_another_machine_s_entries_are_taken_over(file: Path, tmp_path: Path) ->
         tuned.merge(other, [TUNABLE])
 
 
+def test_an_entry_here_that_cannot_be_used_gives_way(file: Path, tmp_path: Path) -> None:
+    name, smem = "H200: m=8 n=8 k=8", "H200: m=8 n=8 k=16"
+    written(file, json.dumps({name: {"config": {"bn": 7}}, smem: {"config": {"stages": 90}}}))
+    other = tmp_path / "theirs.json"
+    good = {"config": {"stages": 3}}
+    other.write_text(json.dumps({name: good, smem: good}))
+    taken, known, problems = tuned.merge(other, [TUNABLE])
+    assert (taken, known) == (2, 0)
+    assert json.loads(file.read_text()) == {name: good, smem: good}
+    rule, room = sorted(problems, key=len)
+    assert f"{file}:1: {name!r} is ignored: bn must be" in rule + room
+    assert f"{smem!r} is ignored: it needs" in rule + room
+    assert rule.endswith(f"; the entry of {other} takes its place")
+    assert room.endswith(f"; the entry of {other} takes its place")
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -107,6 +123,34 @@ def test_an_entry_of_another_name_is_ignored(name: str, file: Path, tmp_path: Pa
     assert taken == 0
     assert "is ignored: an entry is named as 'H200: m=4096 n=4096 k=4096'" in problem
     assert problem.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("m=66 n=64 k=64 dtype=bfloat16", "but for 'H200: m=66 n=64 k=64', without what is the"),
+        ("m=66 n=64 k=64 batch=01", "but for 'H200: m=66 n=64 k=64', without what is the default"),
+        ("m=66 n=64 k=64 dtype=fp16", "but for 'H200: m=66 n=64 k=64 dtype=float16'"),
+        ("m=66 n=64 k=64 dtype=bfloat17", "unknown dtype 'bfloat17'; known: "),
+        ("m=66 n=64 k=64 source=maybe", "source is True or False, got 'maybe'"),
+    ],
+)
+def test_an_entry_that_no_launch_asks_for_is_ignored_with_its_line(
+    name: str, why: str, file: Path
+) -> None:
+    written(file, json.dumps({f"H200: {name}": {"config": {"stages": 3}}}, indent=1))
+    found, message = warned(Problem(66, 64, 64))
+    assert found == [None]
+    assert f"{file}:2: 'H200: {name}' is ignored: " in message
+    assert why in message
+    assert tuned.entries([TUNABLE]) == ({}, [message])
+
+
+def test_an_entry_that_does_not_fit_is_not_listed_as_good(file: Path) -> None:
+    tuned.remember(TUNABLE, PROBLEM, tp.H200, GemmConfig(stages=90), {})
+    found, (problem,) = tuned.entries([TUNABLE])
+    assert found == {}
+    assert problem.startswith(f"{file}:2: 'H200: m=4096 n=2048 k=512' is ignored: it needs ")
 
 
 def test_an_entry_that_stands_there_twice_is_ignored(file: Path, tmp_path: Path) -> None:

@@ -20,18 +20,18 @@ import contextlib
 import contextvars
 import functools
 import os
-import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import tilepipe as tp
 from tilepipe import files
+from tilepipe.kernels.common import tuned_names
 from tilepipe.kernels.common.settings import Settings
-from tilepipe.kernels.common.tunable import UNNAMED, Tunable
+from tilepipe.kernels.common.tunable import Tunable
 
 P = TypeVar("P")
 C = TypeVar("C", bound=Settings)
@@ -43,12 +43,12 @@ class TunedFileWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Entries:
-    """The entries of one kernel. `configs`: those that can be used, by name. `problems`: what is
-    wrong with the others, each with its line.
+    """The entries of one kernel, by name. `configs`: of those that can be used. `problems`: what is
+    wrong with the others, with its line.
     """
 
     configs: dict[str, Any] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
+    problems: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,17 +68,22 @@ class File:
         """The entries of a kernel, read once."""
         found = self._of.get(tunable.kernel)
         if found is None:
-            mine = {name: x for name, x in self.raw.items() if _kernel(name) == tunable.kernel}
+            mine = {
+                name: x
+                for name, x in self.raw.items()
+                if tuned_names.kernel_of(name) == tunable.kernel
+            }
             found = self._of[tunable.kernel] = self._read(mine, tunable)
         return found
 
-    def others(self, known: Sequence[str]) -> list[str]:
-        """What is wrong with entries of kernels that are not `known`."""
-        names = (name for name in self.raw if _kernel(name) not in known)
-        return [
-            self._ignored(name, f"there is no kernel {_kernel(name)!r} that is tuned")
-            for name in names
-        ]
+    def others(self, known: Sequence[str]) -> dict[str, str]:
+        """What is wrong with entries of kernels that are not `known`, by name."""
+        kernels = {name: tuned_names.kernel_of(name) for name in self.raw}
+        return {
+            name: self.ignored(name, f"there is no kernel {kernel!r} that is tuned")
+            for name, kernel in kernels.items()
+            if kernel not in known
+        }
 
     def _read(self, mine: Mapping[str, Any], tunable: Tunable[Any, C]) -> Entries:
         found = Entries()
@@ -86,13 +91,14 @@ class File:
             try:
                 if name in self.twice:
                     raise tp.BindError("it stands there more than once")
-                _check_name(name, tunable)
+                tuned_names.problem_of(name, tunable)
                 found.configs[name] = _config(value, tunable)
             except tp.BindError as error:
-                found.problems.append(self._ignored(name, str(error)))
+                found.problems[name] = self.ignored(name, str(error))
         return found
 
-    def _ignored(self, name: str, why: str) -> str:
+    def ignored(self, name: str, why: str) -> str:
+        """The sentence that an entry is ignored, with its line."""
         import json  # here and below: `import tilepipe` reads no file and pays for none
 
         at = self.text.find(json.dumps(name, ensure_ascii=False))
@@ -146,7 +152,7 @@ def lookup(tunable: Tunable[P, C], problem: P, chip: tp.Chip) -> C | None:
     found = file.of(tunable)
     if found.problems and tunable.kernel not in _warned:
         _warned.add(tunable.kernel)
-        warnings.warn("; ".join(found.problems), TunedFileWarning, stacklevel=4)
+        warnings.warn("; ".join(found.problems.values()), TunedFileWarning, stacklevel=4)
     if not found.configs:
         return None
     name = tunable.entry(problem, chip)
@@ -158,8 +164,7 @@ def lookup(tunable: Tunable[P, C], problem: P, chip: tp.Chip) -> C | None:
     except (tp.BindError, tp.LimitError) as error:
         if name not in _warned:
             _warned.add(name)
-            text = f"{location()}: {name!r} is ignored: {error}"
-            warnings.warn(text, TunedFileWarning, stacklevel=4)
+            warnings.warn(file.ignored(name, str(error)), TunedFileWarning, stacklevel=4)
         return None
     return config
 
@@ -171,19 +176,20 @@ def entries(
     about how it was measured; and what is wrong with the others, each with its line.
     """
     file = _current()
+    configs, problems = _usable(file, tunables)
     found = {
         name: (config, {k: v for k, v in file.raw[name].items() if k != "config"})
-        for tunable in tunables
-        for name, config in file.of(tunable).configs.items()
+        for name, config in configs.items()
     }
-    return dict(sorted(found.items())), _problems(file, tunables)
+    broken = [file.broken] if file.broken else []
+    return dict(sorted(found.items())), [*broken, *problems.values()]
 
 
 def chips() -> list[str]:
     """The names of the chips that the file has entries of, sorted; also of entries that cannot be
     used.
     """
-    return sorted({name.partition(": ")[0] for name in _current().raw if ": " in name})
+    return sorted({tuned_names.chip_of(name) for name in _current().raw if ": " in name})
 
 
 def remember(
@@ -197,17 +203,18 @@ def remember(
             this kind.
     """
     name = tunable.entry(problem, chip)
-    return _edit(lambda raw: raw | {name: dict(facts) | {"config": config.as_dict()}})
+    return _edit(lambda here: here.raw | {name: dict(facts) | {"config": config.as_dict()}})
 
 
 def merge(other: Path, tunables: Sequence[Tunable[Any, Any]]) -> tuple[int, int, list[str]]:
     """Takes over the entries of another file, such as one of another machine with the same chip;
-    an entry that stands here already stays. Entries name their chip, so those of several chips may
-    stand in one file.
+    an entry that stands here already stays, unless it cannot be used. Entries name their chip, so
+    those of several chips may stand in one file.
 
     Returns:
-        How many were taken, how many stood here already, and what is wrong with those of the other
-        file that cannot be used, each with its line.
+        How many were taken, how many stood here already and stay, and what is wrong, each with its
+        line: with those of the other file that cannot be used, and with those here that were
+        replaced.
 
     Raises:
         BindError: as `remember`, or the other file as a whole cannot be used.
@@ -215,17 +222,20 @@ def merge(other: Path, tunables: Sequence[Tunable[Any, Any]]) -> tuple[int, int,
     file = _read(other)
     if file.broken:
         raise tp.BindError(file.broken)
-    usable = [name for tunable in tunables for name in file.of(tunable).configs]
+    usable, problems = _usable(file, tunables)
     known = 0
 
-    def with_others(raw: dict[str, Any]) -> dict[str, Any]:
+    def with_others(here: File) -> dict[str, Any]:
         nonlocal known
-        known = sum(name in raw for name in usable)
-        return {name: file.raw[name] for name in usable} | raw
+        stay, wrong = _usable(here, tunables)
+        known = len(usable.keys() & stay.keys())
+        for name in usable.keys() & wrong.keys():
+            problems[name] = f"{wrong[name]}; the entry of {other} takes its place"
+        return here.raw | {name: file.raw[name] for name in usable if name not in stay}
 
     if usable:
         _edit(with_others)
-    return len(usable) - known, known, _problems(file, tunables)
+    return len(usable) - known, known, list(problems.values())
 
 
 def forget(chip: tp.Chip, kernel: str | None = None, name: str | None = None) -> int:
@@ -243,11 +253,11 @@ def forget(chip: tp.Chip, kernel: str | None = None, name: str | None = None) ->
         if name is not None:
             return entry == name
         mine = entry.startswith(f"{chip.name}: ")
-        return mine and (kernel is None or _kernel(entry) == kernel)
+        return mine and (kernel is None or tuned_names.kernel_of(entry) == kernel)
 
-    def without(raw: dict[str, Any]) -> dict[str, Any]:
-        gone.update(filter(is_meant, raw))
-        return {entry: value for entry, value in raw.items() if entry not in gone}
+    def without(here: File) -> dict[str, Any]:
+        gone.update(filter(is_meant, here.raw))
+        return {entry: value for entry, value in here.raw.items() if entry not in gone}
 
     path = location()
     if path is not None and path.exists():
@@ -255,11 +265,26 @@ def forget(chip: tp.Chip, kernel: str | None = None, name: str | None = None) ->
     return len(gone)
 
 
-def _problems(file: File, tunables: Sequence[Tunable[Any, Any]]) -> list[str]:
-    found = [file.broken] if file.broken else []
+def _usable(
+    file: File, tunables: Sequence[Tunable[Any, Any]]
+) -> tuple[dict[str, Settings], dict[str, str]]:
+    """The entries of these kernels that a launch would use, by name; and what is wrong with all
+    others, each with its line.
+    """
+    configs: dict[str, Settings] = {}
+    problems: dict[str, str] = {}
     for tunable in tunables:
-        found += file.of(tunable).problems
-    return found + file.others([tunable.kernel for tunable in tunables])
+        found = file.of(tunable)
+        problems |= found.problems
+        for name, config in found.configs.items():
+            try:
+                # Tuning is for Hopper, whose chips have the same limits for a CTA.
+                chip = replace(tp.H200, name=tuned_names.chip_of(name))
+                tunable.check(config, tuned_names.problem_of(name, tunable), chip)
+                configs[name] = config
+            except (tp.BindError, tp.LimitError) as error:
+                problems[name] = file.ignored(name, str(error))
+    return configs, problems | file.others([tunable.kernel for tunable in tunables])
 
 
 @functools.lru_cache(maxsize=16)
@@ -317,34 +342,6 @@ def _read(path: Path) -> File:
     return File(path, text, raw, frozenset(twice))
 
 
-def _kernel(name: str) -> str:
-    """The kernel that an entry is of."""
-    first = name.partition(": ")[2].partition(" ")[0]
-    return first if first and "=" not in first else UNNAMED
-
-
-def _check_name(name: str, tunable: Tunable[Any, Any]) -> None:
-    """Raises BindError unless `Tunable.entry` could have made the name."""
-    chip, _, rest = name.partition(": ")
-    words = rest.split(" ")[0 if tunable.kernel == UNNAMED else 1 :]
-    given = dict(word.partition("=")[::2] for word in words)
-    known = fields(cast(Any, tunable.problem))
-    extents = [f.name for f in known if f.default is MISSING and f.type in (int, "int")]
-    numbers = [f.name for f in known if f.type in (int, "int")]
-    right = (
-        name.isprintable()
-        and chip != ""
-        and [word.partition("=")[0] for word in words] == [f.name for f in known if f.name in given]
-        and given.keys() >= {f.name for f in known if f.default is MISSING}
-        and all(re.fullmatch(r"-?\d{1,18}", given[x], re.ASCII) for x in numbers if x in given)
-        and all(int(given[x]) > 0 for x in extents)
-    )
-    if not right:
-        extent = " ".join(f"{f.name}=4096" for f in known if f.default is MISSING)
-        kernel = "" if tunable.kernel == UNNAMED else f"{tunable.kernel} "
-        raise tp.BindError(f"an entry is named as 'H200: {kernel}{extent}', extents first")
-
-
 def _config(value: Any, tunable: Tunable[Any, C]) -> C:
     """Raises BindError unless it is an entry."""
     settings = value.get("config") if isinstance(value, dict) else None
@@ -364,7 +361,7 @@ def _config(value: Any, tunable: Tunable[Any, C]) -> C:
     return found
 
 
-def _edit(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Path:
+def _edit(change: Callable[[File], dict[str, Any]]) -> Path:
     """Replaces the entries by what `change` makes of them, under a lock."""
     import json
 
@@ -383,7 +380,7 @@ def _edit(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Path:
                 raise tp.BindError(
                     f"{found.broken}. It is left as it is: correct it or move it away."
                 )
-            entries = change(found.raw)
+            entries = change(found)
             text = json.dumps(entries, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
             mode = path.stat().st_mode & 0o777 if path.exists() else 0o644
             files.write_atomically(path, text.encode(), mode)

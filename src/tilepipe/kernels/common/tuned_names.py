@@ -1,0 +1,75 @@
+"""Names of entries in the file of tuned configurations, read back: of which kernel, and of which
+problem. `Tunable.entry` makes them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import MISSING, Field, fields
+from typing import Any, TypeVar, cast
+
+import tilepipe as tp
+from tilepipe.kernels.common.tunable import UNNAMED, Tunable
+
+P = TypeVar("P")
+
+
+def kernel_of(name: str) -> str:
+    """The kernel that an entry is of."""
+    first = name.partition(": ")[2].partition(" ")[0]
+    return first if first and "=" not in first else UNNAMED
+
+
+def chip_of(name: str) -> str:
+    """The name of the chip that an entry is of."""
+    return name.partition(": ")[0]
+
+
+def problem_of(name: str, tunable: Tunable[P, Any]) -> P:
+    """The problem that an entry of a kernel is of.
+
+    Raises:
+        BindError: no lookup asks for an entry of this name.
+    """
+    chip, _, rest = name.partition(": ")
+    words = rest.split(" ")[0 if tunable.kernel == UNNAMED else 1 :]
+    given = dict(word.partition("=")[::2] for word in words)
+    known = fields(cast(Any, tunable.problem))
+    extents = [f.name for f in known if f.default is MISSING and _is(f, int)]
+    numbers = [f.name for f in known if _is(f, int)]
+    right = (
+        name.isprintable()
+        and chip != ""
+        and [word.partition("=")[0] for word in words] == [f.name for f in known if f.name in given]
+        and given.keys() >= {f.name for f in known if f.default is MISSING}
+        and all(re.fullmatch(r"-?\d{1,18}", given[x], re.ASCII) for x in numbers if x in given)
+        and all(int(given[x]) > 0 for x in extents)
+    )
+    if not right:
+        extent = " ".join(f"{f.name}=4096" for f in known if f.default is MISSING)
+        kernel = "" if tunable.kernel == UNNAMED else f"{tunable.kernel} "
+        raise tp.BindError(f"an entry is named as 'H200: {kernel}{extent}', extents first")
+    values = {f.name: _value(f, given[f.name]) for f in known if f.name in given}
+    problem = tunable.problem(**values)
+    meant = f"{chip}: {tunable.text(problem)}"
+    if meant != name:
+        raise tp.BindError(
+            f"no launch asks for it by this name, but for {meant!r}, without what is the default;"
+            " rename it"
+        )
+    return problem
+
+
+def _value(field: Field[Any], word: str) -> Any:
+    """What a word says of a field, which is a number, a truth, a dtype or a string."""
+    if _is(field, int):
+        return int(word)
+    if _is(field, bool):
+        if word not in ("True", "False"):
+            raise tp.BindError(f"{field.name} is True or False, got {word!r}")
+        return word == "True"
+    return tp.dtype(word) if isinstance(field.default, tp.DType) else word
+
+
+def _is(field: Field[Any], kind: type) -> bool:
+    return field.type in (kind, kind.__name__)
