@@ -24,6 +24,8 @@ def test_a_picture_and_a_page(file: Path, tilepipe: Call) -> None:
     code, out, err = tilepipe("show", f"{file}:small", "-o", "copy.svg")
     assert (code, out, err) == (0, "", "copy.svg: 2 roles, 1 ring\n")
     assert ET.parse("copy.svg").getroot().tag.endswith("svg")
+    assert tilepipe("show", f"{file}:small", "-o", "capitals.SVG")[0] == 0
+    assert Path("capitals.SVG").read_bytes() == Path("copy.svg").read_bytes()
     assert tilepipe("show", f"{file}:small", "-o", "copy.html")[0] == 0
     page = Path("copy.html").read_text(encoding="utf-8")
     assert page.startswith("<!DOCTYPE html>")

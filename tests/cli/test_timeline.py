@@ -218,3 +218,28 @@ def test_what_leads_to_a_deadlock(file: Path, tilepipe: Call) -> None:
     assert "t.html: what happened before the fault" in err
     page = Path("t.html").read_text(encoding="utf-8")
     assert "deadlock: 1 of 2 agents" in page
+
+
+def test_one_of_two_ends_in_a_deadlock(file: Path, tilepipe: Call) -> None:
+    good, dead = f"{file}:small", "dead.py:small"
+    first, last = file.read_text().rsplit("ctx.range(columns)", 1)
+    Path("dead.py").write_text(f"{first}ctx.range(columns + 1){last}")
+    code, _, err = tilepipe("timeline", good, "--beside", dead, "-o", "t.html")
+    assert code == 1
+    assert f"t.html: {good}, and beside it what happened of {dead} before its fault" in err
+    page = Path("t.html").read_text(encoding="utf-8")
+    assert f"<title>{good} beside " in page
+    assert "deadlock: 1 of 2 agents" in page
+    code, _, err = tilepipe("timeline", dead, "--beside", good, "-o", "t2.html")
+    assert code == 1
+    assert f"t2.html: what happened of {dead} before the fault" in err
+    assert f"{good}, which would stand beside it, was not run" in err
+    assert "deadlock: 1 of 2 agents" in Path("t2.html").read_text(encoding="utf-8")
+
+
+def test_the_ending_of_a_name_may_have_capitals(file: Path, tilepipe: Call) -> None:
+    for name, opens in ("t.HTML", "any browser opens it"), ("t.JSON", "ui.perfetto.dev opens it"):
+        code, _, err = tilepipe("timeline", f"{file}:small", "-o", name)
+        assert code == 0
+        assert opens in " ".join(err.split())
+        assert Path(name).stat().st_size

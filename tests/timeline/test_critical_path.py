@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from tests.timeline.kernels import COPY, LATENCY, copying, recorded
+from tilepipe.errors import BindError
 from tilepipe.registry.catalog import find
 from tilepipe.timeline import Event, Release, Timeline, Wait
 
@@ -95,3 +96,12 @@ def test_mmas_that_stand_in_line() -> None:
 def test_nothing_happened() -> None:
     assert made().critical_path() == []
     assert made().bubbles() == []
+
+
+def test_a_cta_that_was_not_recorded() -> None:
+    found = recorded(copying(), 1)
+    with pytest.raises(BindError, match=r"CTA 1 of copy was not recorded: .* has 1 of 2 CTAs"):
+        found.critical_path(1)
+    for cta in (-1, "a"):
+        with pytest.raises(BindError, match="cta, one of the 1 recorded of copy, is an integer"):
+            found.critical_path(cta)  # type: ignore[arg-type]

@@ -116,6 +116,14 @@ def test_saving(tmp_path: Path) -> None:
         found.save(tmp_path / "t.json", beside=found)
     with pytest.raises(BindError, match=r"cannot write .*: No such file or directory"):
         found.save(tmp_path / "no" / "t.html")
+    with pytest.raises(BindError, match="written to a file, by its name; got None"):
+        found.save(None)  # type: ignore[arg-type]
+    with pytest.raises(BindError, match=r"beside is another timeline, .*or None; got 3"):
+        found.html(beside=3)  # type: ignore[arg-type]
+    with pytest.raises(BindError, match=r"which program\.run\(timeline=True\)\.timeline is"):
+        found.save(tmp_path / "t.html", beside=copying())  # type: ignore[arg-type]
+    found.save(tmp_path / "t.HTML")
+    assert (tmp_path / "t.HTML").read_text(encoding="utf-8") == found.html()
 
 
 @needs_chromium

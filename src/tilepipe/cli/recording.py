@@ -91,14 +91,35 @@ class Recipe:
 
 
 @contextlib.contextmanager
-def saved_up_to_a_fault(output: Path) -> Iterator[None]:
-    """Writes what has been recorded of a run that ends in a fault, and raises that."""
+def saved_up_to_a_fault(output: Path, what: str, not_run: str | None = None) -> Iterator[None]:
+    """Writes what has been recorded of a run of `what` that ends in a fault, and raises that.
+    `not_run`: what would have run next.
+    """
     try:
         yield
     except SimFault as fault:
         if (found := until(fault)) is not None:
             found.save(output)
-            err.print(f"{output}: what happened before the fault, {len(found.events):,} events")
+            of = "" if not_run is None else f" of {what}"
+            text = f"{output}: what happened{of} before the fault, {len(found.events):,} events"
+            err.print(text, soft_wrap=True)
+        if not_run is not None:
+            err.print(f"{not_run}, which would stand beside it, was not run", soft_wrap=True)
+        raise
+
+
+@contextlib.contextmanager
+def saved_beside_a_fault(output: Path, first: Timeline, what: str) -> Iterator[None]:
+    """Writes the timeline of the first kernel, and beside it what has been recorded of a run of
+    `what` that ends in a fault, and raises that.
+    """
+    try:
+        yield
+    except SimFault as fault:
+        found = until(fault)
+        first.save(output, beside=found)
+        said = "" if found is None else f", and beside it what happened of {what} before its fault"
+        err.print(f"{output}: {first.name}{said}; {what} ends in a fault", soft_wrap=True)
         raise
 
 
@@ -111,7 +132,7 @@ def until(fault: SimFault) -> Timeline | None:
 
 def check_name(output: Path) -> None:
     """Raises BindError where a timeline cannot be written to a file, before anything is run."""
-    if output.suffix not in (".html", ".json"):
+    if output.suffix.lower() not in (".html", ".json"):
         raise BindError(
             f"-o {output}: a timeline is a page, -o {output.stem or 't'}.html, or trace events for"
             f" ui.perfetto.dev, -o {output.stem or 't'}.json"

@@ -62,7 +62,7 @@ def show(
 
 
 def _check_output(output: Path) -> None:
-    if output.suffix not in (".svg", ".html"):
+    if output.suffix.lower() not in (".svg", ".html"):
         raise BindError(
             f"-o {output}: a kernel is drawn as a picture, -o {output.stem or 'k'}.svg, or a page,"
             f" -o {output.stem or 'k'}.html"
@@ -72,7 +72,7 @@ def _check_output(output: Path) -> None:
 def _write(found: Description, output: Path) -> None:
     from tilepipe import markup
 
-    svg = output.suffix == ".svg"
+    svg = output.suffix.lower() == ".svg"
     text = found.svg() if svg else markup.page(found.name, found.html())
     try:
         output.write_text(text, encoding="utf-8")

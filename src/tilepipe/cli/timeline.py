@@ -80,10 +80,11 @@ def timeline(
     """Runs a kernel and writes when its copies and MMAs are in flight, and which waits block, on
     what and until whose arrival, as a page or as trace events: by the cost model, or measured.
 
-    Exit 1: the run ends in a fault; the page shows what led to it, and who is stuck.
+    Exit 1: a run ends in a fault; the page shows what led to it, and who is stuck, and that of a
+    kernel before it.
     """
     from tilepipe.cli import programs
-    from tilepipe.cli.recording import Recipe, saved_up_to_a_fault
+    from tilepipe.cli.recording import Recipe, saved_beside_a_fault, saved_up_to_a_fault
 
     if beside is None and (beside_device is not None or beside_settings):
         beside = what
@@ -100,19 +101,20 @@ def timeline(
             "--more-stages simulates the program itself: leave out --device cuda and --from ptx"
         )
     wanted = Recipe(ctas, room, seed, as_json)
-    with saved_up_to_a_fault(output):
+    with saved_up_to_a_fault(output, what, beside):
         first = wanted.recorded(what, settings or [], device, source)
     found, other = first.timeline, None
     if beside is not None:
         given = _settings_beside(settings or [], beside_settings or [], beside == what)
         same = beside == what and not beside_settings and not programs.names_file(what)
-        other = wanted.recorded(
-            beside,
-            given,
-            device if beside_device is None else beside_device,
-            source if beside_device is not Device.cuda else Source.program,
-            first.config if same else None,
-        ).timeline
+        with saved_beside_a_fault(output, found, beside):
+            other = wanted.recorded(
+                beside,
+                given,
+                device if beside_device is None else beside_device,
+                source if beside_device is not Device.cuda else Source.program,
+                first.config if same else None,
+            ).timeline
     found.save(output, beside=other)
     more: list[MoreStages] = []
     if one_more and found.simulated_us is not None:
@@ -130,7 +132,7 @@ def timeline(
         out.print()
         show(other)
     count = len(found.events) + (len(other.events) if other is not None else 0)
-    opens = "ui.perfetto.dev" if output.suffix == ".json" else "any browser"
+    opens = "ui.perfetto.dev" if output.suffix.lower() == ".json" else "any browser"
     err.print(f"{output}: {count:,} events; {opens} opens it")
 
 
@@ -146,6 +148,6 @@ def _check_output(output: Path, beside: str | None) -> None:
     """Raises BindError before anything is run where the file has a wrong name."""
     from tilepipe.cli.recording import check_name
 
-    if beside is not None and output.suffix == ".json":
+    if beside is not None and output.suffix.lower() == ".json":
         raise BindError(f"-o {output}: two timelines are a page; give -o {output.stem}.html")
     check_name(output)

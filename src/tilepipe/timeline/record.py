@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
+from tilepipe.errors import BindError
+from tilepipe.host_arguments import require_int
 from tilepipe.timeline import summary
 from tilepipe.timeline.bubbles import Bubbles, bubbles
 from tilepipe.timeline.critical_path import Segment, critical_path
@@ -103,7 +105,18 @@ class Record:
         return bubbles(self.events)
 
     def critical_path(self, cta: int = 0) -> list[Segment]:
-        """What the end of a CTA had to wait for, one after another, from its start on."""
+        """What the end of a CTA had to wait for, one after another, from its start on.
+
+        Raises:
+            BindError: the CTA is not one of the `ctas` recorded ones, which count from 0.
+        """
+        cta = require_int(cta, f"cta, one of the {self.ctas} recorded of {self.name},", 0)
+        if cta >= self.ctas:
+            raise BindError(
+                f"CTA {cta} of {self.name} was not recorded: the timeline has {self.ctas} of"
+                f" {self.grid} CTAs, from 0 on; record more with timeline={cta + 1}, or"
+                f" ctas={cta + 1} of program.record()"
+            )
         return critical_path(self.events, cta)
 
     def occupancy(self) -> list[summary.Occupancy]:

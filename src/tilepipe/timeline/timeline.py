@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tilepipe.errors import BindError
+from tilepipe.host_arguments import shown
 from tilepipe.timeline.page import page
 from tilepipe.timeline.record import Record
 from tilepipe.timeline.trace import trace
@@ -23,7 +24,15 @@ class Timeline(Record):
     def html(self, beside: Timeline | None = None) -> str:
         """A page that shows it, and needs nothing but a browser. `beside`: another timeline, on
         the same page and the same axis of time.
+
+        Raises:
+            BindError: `beside` is no timeline.
         """
+        if not isinstance(beside, Timeline | None):
+            raise BindError(
+                "beside is another timeline, which program.run(timeline=True).timeline is, or None;"
+                f" got {shown(beside)}"
+            )
         return page([self] if beside is None else [self, beside])
 
     def _repr_html_(self) -> str:
@@ -37,11 +46,13 @@ class Timeline(Record):
         """Writes `html()` to a file that ends in .html, `trace()` to one that ends in .json.
 
         Raises:
-            BindError: the name ends in something else, `beside` is given for a trace, or the file
-                cannot be written.
+            BindError: the name ends in something else, `beside` is given for a trace or is no
+                timeline, or the file cannot be written.
         """
+        if not isinstance(path, str | Path):
+            raise BindError(f"a timeline is written to a file, by its name; got {shown(path)}")
         path = Path(path)
-        match path.suffix:
+        match path.suffix.lower():
             case ".html":
                 text = self.html(beside)
             case ".json":
