@@ -110,7 +110,9 @@ def did_you_mean(name: str, known: Iterable[str]) -> list[str]:
     import difflib
 
     names = list(known)
-    close = difflib.get_close_matches(name, names, n=2, cutoff=0.7)
+    lower = [other.lower() for other in names]  # a name with other capitals is close
+    found = difflib.get_close_matches(name.lower(), dict.fromkeys(lower), n=2, cutoff=0.7)
+    close = [names[lower.index(other)] for other in found]
     parts = [
         other
         for other in names

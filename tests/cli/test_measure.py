@@ -166,6 +166,34 @@ def test_list_and_forget(file: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_chip_with_other_capitals_is_asked_about(file: Path) -> None:
+    tuned.remember(TUNABLE, Problem(512, 256, 64), tp.H200, GemmConfig(), {})
+    assert "Did you mean H200?" in tilepipe("tune", "--forget", "--chip", "h200").stderr
+
+
+@pytest.mark.slow
+def test_a_broken_file_is_said_once(file: Path) -> None:
+    file.write_text("{\n")
+    for asked in (["--list"], ["gemm", "--list"]):
+        done = tilepipe("tune", *asked)
+        assert (done.stdout + done.stderr).count(f"{file}:2: it is not JSON") == 1
+    for asked in (["--merge", str(file)], ["--forget", "--chip", "H200"]):
+        done = tilepipe("tune", *asked)
+        assert done.returncode == 2
+        assert f"{file}:2: it is not JSON" in done.stderr
+        assert "ignored" not in done.stderr
+
+
+@pytest.mark.slow
+def test_list_of_one_kernel_says_what_is_wrong_with_its_entries(file: Path) -> None:
+    file.write_text('{"H200: softmax m=8": {"config": {}}, "H200: attention d=8": {"config": {}}}')
+    listed = tilepipe("tune", "attention", "--list").stdout
+    assert "softmax" not in listed
+    example = "batch=4 heads=16 kv_heads=16 s_q=4096 s_kv=4096 d=128"
+    assert f"an entry is named as 'H200: attention {example}'" in listed
+
+
+@pytest.mark.slow
 def test_forget_one(file: Path) -> None:
     for k in (64, 128):
         tuned.remember(TUNABLE, Problem(512, 256, k), tp.H200, GemmConfig(), {})
@@ -178,7 +206,7 @@ def test_a_bad_file_is_one_line_on_stderr(file: Path) -> None:
     file.write_text("{\n")
     done = tilepipe("compile", "gemm", "--emit", "cuda")
     assert done.returncode == 0
-    assert done.stderr.startswith(f"warning: {file}:2: ignored, it is not JSON")
+    assert done.stderr.startswith(f"warning: {file}:2: it is not JSON")
     assert done.stderr.count("\n") == 1
 
 

@@ -112,6 +112,20 @@ def test_ptx_is_simulated(file: Path, tilepipe: Call) -> None:
     assert "--from ptx simulates: it goes with --device sim" in " ".join(err.split())
 
 
+def test_room_is_for_a_gpu(file: Path, tilepipe: Call) -> None:
+    code, _, err = tilepipe("timeline", f"{file}:small", "--room", "3", "-o", "t.html")
+    assert code == 2
+    assert "--room is for what is measured: give --device cuda" in " ".join(err.split())
+    assert not Path("t.html").exists()
+
+
+def test_nothing_to_show_is_said(tilepipe: Call) -> None:
+    code, out, _ = tilepipe("timeline", "rms_norm", "-s", "m=8", "-s", "n=512", "-o", "t.html")
+    assert code == 0
+    assert "nothing to show: a timeline has copies, MMAs and waits that block" in out
+    assert "in flight" not in out
+
+
 def test_more_room_than_there_can_be(file: Path, tilepipe: Call) -> None:
     asked = ["--device", "cuda", "--room", "4294967296"]
     code, _, err = tilepipe("timeline", f"{file}:small", *asked, "-o", "t.html")

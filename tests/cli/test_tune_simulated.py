@@ -104,6 +104,32 @@ def test_a_value_that_is_given_twice_is_simulated_once(tilepipe: Call) -> None:
     assert sorted(x["config"]["threads"] for x in found["trials"]) == [64, 128]
 
 
+@pytest.mark.slow
+def test_times_that_tell_nothing_are_said_to(tilepipe: Call) -> None:
+    asked = ["tune", "rms_norm", "--simulate", "-s", "m=8", "-s", "n=1024"]
+    alike = "within 1% of each other, which is less than the prediction's error: time them on a GPU"
+    assert alike in " ".join(tilepipe(*asked, "-s", "ahead=1,2")[1].split())
+    assert "of each other" not in tilepipe(*asked, "-s", "threads=32,128")[1]
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["GEMM"], "Did you mean gemm?"),
+        (["gemm", "-s", "stage=2,3", "--simulate"], "Did you mean stages?"),
+        (["softmax", "-s", "bakward=yes"], "Did you mean backward?"),
+        (
+            ["first.py:program", "--simulate"],
+            "tune is for shipped kernels, which `tilepipe kernels` lists. To time first.py:program",
+        ),
+    ],
+)
+def test_a_near_miss(args: list[str], message: str, tilepipe: Call) -> None:
+    code, _, err = tilepipe("tune", *args)
+    assert code == 2
+    assert message in " ".join(err.split())
+
+
 def test_help_promises_shipped_kernels_alone(tilepipe: Call) -> None:
     _, out, _ = tilepipe("tune", "--help")
     text = " ".join(out.replace("│", " ").split())

@@ -234,7 +234,9 @@ def test_arguments_of_another_kind(given: Any, said: str, tmp_path: Path) -> Non
 
 def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("a file")
-    with pytest.raises(tp.ExportError, match=r"cannot write .*out.*: File exists"):
+    with pytest.raises(
+        tp.ExportError, match=r"out is a file; a kernel is exported into a directory"
+    ):
         a_gemm().export(tmp_path / "out")
 
 

@@ -55,6 +55,7 @@ def kernels(as_json: Json = False) -> None:
                 "summary": k.summary,
                 "settings": dict(k.settings),
                 "archs": list(k.archs),
+                "tuned": k.tuning is not None,
             }
             for k in KERNELS.values()
         ]
@@ -68,8 +69,13 @@ def kernels(as_json: Json = False) -> None:
         table.add_row("  problem", " ".join(f"{n}={v}" for n, v in problem.items()))
         table.add_row("  tiles", " ".join(f"{n}={v}" for n, v in tiles.items()))
         out.print(table, soft_wrap=False)
+    no_search = [k.name for k in KERNELS.values() if k.tuning is None]
     out.print(
-        "\nDefaults are shown. On a GPU, and compiled, tiles are chosen for the shape unless one of"
+        f"\n`tilepipe tune` searches configurations of all but {' and '.join(no_search)}.",
+        soft_wrap=False,
+    )
+    out.print(
+        "Defaults are shown. On a GPU, and compiled, tiles are chosen for the shape unless one of"
         " them is set.",
         soft_wrap=False,
     )

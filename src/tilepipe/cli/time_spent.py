@@ -20,6 +20,10 @@ MEASURED = (
     "in flight, waiting: parts of the agents' time, from a CTA's start to its last completion,"
     " measured;\noccupied: what the copies and MMAs take by the rates of the cost model"
 )
+NOTHING = (
+    "nothing to show: a timeline has copies, MMAs and waits that block, and there is none in these"
+    " CTAs"
+)
 
 
 def report(found: Timeline) -> dict[str, Any]:
@@ -65,6 +69,10 @@ def show(found: Timeline) -> None:
     where = found.measured
     if where is not None:
         title += f", {where.us:.1f} µs on {where.device} at {where.clock_ghz:.2f} GHz"
+    if not found.events:
+        out.print(title)
+        out.print(NOTHING)
+        return
     table = Table("role", title=title, title_justify="left")
     for column in ("in flight", "waiting"):
         table.add_column(column, justify="right")

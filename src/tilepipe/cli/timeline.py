@@ -12,6 +12,8 @@ from tilepipe.cli.more_stages import MoreStages, more_stages
 from tilepipe.cli.time_spent import report, show
 from tilepipe.errors import BindError
 
+ROOM = 4096  # notes of a warp
+
 
 @app.command()
 def timeline(
@@ -63,9 +65,11 @@ def timeline(
     ] = None,
     ctas: Annotated[int, typer.Option(help="How many CTAs it has, from the first on.", min=1)] = 4,
     room: Annotated[
-        int,
-        typer.Option(help="With --device cuda: notes that each warp has memory for.", min=1),
-    ] = 4096,
+        int | None,
+        typer.Option(
+            help="On a GPU: notes that each warp has memory for; 4096 unless given.", min=1
+        ),
+    ] = None,
     one_more: Annotated[
         bool,
         typer.Option(
@@ -100,7 +104,9 @@ def timeline(
         raise BindError(
             "--more-stages simulates the program itself: leave out --device cuda and --from ptx"
         )
-    wanted = Recipe(ctas, room, seed, as_json)
+    if room is not None and Device.cuda not in (device, beside_device):
+        raise BindError("--room is for what is measured: give --device cuda, or leave it out")
+    wanted = Recipe(ctas, ROOM if room is None else room, seed, as_json)
     with saved_up_to_a_fault(output, what, beside):
         first = wanted.recorded(what, settings or [], device, source)
     found, other = first.timeline, None

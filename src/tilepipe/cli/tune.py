@@ -55,7 +55,12 @@ def tune(
     kernel: Kernel = "gemm",
     settings: KernelSettings = None,
     limit: Annotated[
-        int, typer.Option(help="How many candidates to measure, the likeliest first.", min=1)
+        int,
+        typer.Option(
+            help="How many candidates to measure, the likeliest first; with --simulate, the most"
+            " choices that may be named.",
+            min=1,
+        ),
     ] = 48,
     regime: Regimes = Regime.burst,
     seed: DataSeed = 0,
@@ -100,8 +105,14 @@ def tune(
     """Measures configurations of a kernel for one problem on device 0, and remembers the fastest
     for later launches; or ranks them by simulating.
     """
+    from tilepipe.cli.programs import names_file
     from tilepipe.registry.catalog import find
 
+    if names_file(kernel):
+        raise BindError(
+            f"tune is for shipped kernels, which `tilepipe kernels` lists. To time {kernel} with"
+            f" several settings, call tilepipe bench {kernel} -s NAME=VALUE for each"
+        )
     spec = find(kernel)
     if not simulate and sum((listing, forget, merge is not None)) > 1:
         raise BindError("tune takes one of --list, --forget and --merge")

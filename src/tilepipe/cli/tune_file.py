@@ -10,6 +10,7 @@ from tilepipe.cli.common import out, print_json
 from tilepipe.cli.measuring import show
 from tilepipe.cli.tune_search import problem_of, require_tuning
 from tilepipe.errors import BindError, UnavailableError
+from tilepipe.host_arguments import did_you_mean
 from tilepipe.ir.chip import Chip
 from tilepipe.kernels.common import tuned
 from tilepipe.kernels.common.tunable import Tunable
@@ -34,20 +35,19 @@ def show_entries(spec: KernelSpec | None, as_json: bool) -> None:
     """Prints the entries of a kernel, or of all (None), and what is wrong with others."""
     from tilepipe.bench import report
 
-    wanted = tunables() if spec is None else [require_tuning(spec).tunable]
-    entries, problems = tuned.entries(wanted)
+    of = None if spec is None else require_tuning(spec).tunable.kernel
+    entries, problems = tuned.entries(tunables(), of)
     if as_json:
         found = {
             name: facts | {"config": config.as_dict()} for name, (config, facts) in entries.items()
         }
-        print_json({"file": str(tuned.location()), "entries": found})
+        print_json({"file": str(tuned.location()), "entries": found, "problems": problems})
         return
-    if spec is None:
-        for problem in problems:
-            out.print(problem, style="red", soft_wrap=True)
+    for problem in problems:
+        out.print(problem, style="red", soft_wrap=True)
     if not entries:
-        of = "" if spec is None else f" of {spec.name}"
-        out.print(f"nothing is remembered{of} in {tuned.location()}")
+        whose = "" if spec is None else f" of {spec.name}"
+        out.print(f"nothing is remembered{whose} in {tuned.location()}")
         return
     rows = tuple(
         (
@@ -119,7 +119,9 @@ def _whose(name: str | None) -> Chip:
                 f" --chip NAME: {_known()}"
             ) from None
     if name not in tuned.chips():
-        raise BindError(f"nothing is remembered of a chip {name!r}; {_known()}")
+        near = did_you_mean(name, tuned.chips())
+        meant = f". Did you mean {near[0]}?" if near else ""
+        raise BindError(f"nothing is remembered of a chip {name!r}; {_known()}{meant}")
     return Chip(name=name)
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 USUAL = "bn", "stages"  # settings of most kernels, which make the best examples
 
+ALIKE = 1.01  # predicted times, slowest over fastest, that tell nothing: errors are larger
+
 
 def rank_simulated(spec: KernelSpec, settings: Sequence[str], limit: int, as_json: bool) -> None:
     """Simulates each choice of tiles that the settings name, with commas between values, and prints
@@ -74,6 +76,12 @@ def rank_simulated(spec: KernelSpec, settings: Sequence[str], limit: int, as_jso
     for us, name, _ in found:
         table.add_row(f"{us:.2f}", name)
     out.print(table, soft_wrap=False)
+    if len(found) > 1 and found[-1][0] <= ALIKE * found[0][0]:
+        out.print(
+            f"These are within {ALIKE - 1:.0%} of each other, which is less than the prediction's"
+            f" error: time them on a GPU, with tilepipe bench {spec.name}",
+            soft_wrap=True,
+        )
     for name, why in refused:
         out.print(f"{name}: {why}")
 

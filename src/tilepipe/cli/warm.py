@@ -140,6 +140,8 @@ def warm(
         said = f"{where}: {compiled} of {programs} kernels compiled in {seconds:.1f} s"
         if failed:
             said += f"; {len(failed)} of {len(done)} lines failed"
+        elif not compiled:
+            said = f"{where}: all {programs} kernels were there already; {seconds:.1f} s"
         elif compiled < programs:
             said += ", the others were there"
         out.print(said)

@@ -21,6 +21,11 @@ def write(directory: Path, manifest: Manifest, cubin: bytes) -> Path:
         ExportError: a name that C cannot have, or a file cannot be written.
     """
     check_names(manifest)
+    if directory.is_file():
+        raise ExportError(
+            f"{directory} is a file; a kernel is exported into a directory, as several files: give"
+            " one that is there, or that can be made"
+        )
     path = directory / f"{manifest.name}.json"
     try:
         directory.mkdir(parents=True, exist_ok=True)

@@ -85,7 +85,7 @@ def test_another_machine_s_entries_are_taken_over(file: Path, tmp_path: Path) ->
         assert tuned.lookup(TUNABLE, Problem(8, 8, 8), chip) == GemmConfig(stages=3)
     assert tuned.merge(other, [TUNABLE])[:2] == (0, 3)
     other.write_text("no JSON")
-    with pytest.raises(tp.BindError, match=r"theirs\.json:1: ignored, it is not JSON"):
+    with pytest.raises(tp.BindError, match=r"theirs\.json:1: it is not JSON"):
         tuned.merge(other, [TUNABLE])
 
 

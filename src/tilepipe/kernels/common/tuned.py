@@ -147,7 +147,13 @@ def lookup(tunable: Tunable[P, C], problem: P, chip: tp.Chip) -> C | None:
     entry that breaks a rule of its problem.
     """
     file = _current()
-    if not file.raw or _unused.get():
+    if _unused.get():
+        return None
+    if not file.raw:
+        if file.broken and file.broken not in _warned:
+            _warned.add(file.broken)
+            text = f"{file.broken}. The file is ignored"
+            warnings.warn(text, TunedFileWarning, stacklevel=4)
         return None
     found = file.of(tunable)
     if found.problems and tunable.kernel not in _warned:
@@ -170,13 +176,17 @@ def lookup(tunable: Tunable[P, C], problem: P, chip: tp.Chip) -> C | None:
 
 
 def entries(
-    tunables: Sequence[Tunable[Any, Any]],
+    tunables: Sequence[Tunable[Any, Any]], of: str | None = None
 ) -> tuple[dict[str, tuple[Settings, dict[str, Any]]], list[str]]:
     """Every entry of these kernels that can be used: name -> its configuration, and what it says
-    about how it was measured; and what is wrong with the others, each with its line.
+    about how it was measured; and what is wrong with the others, each with its line. `of`: the
+    kernel whose entries are wanted alone.
     """
     file = _current()
     configs, problems = _usable(file, tunables)
+    if of is not None:
+        configs = {name: x for name, x in configs.items() if tuned_names.kernel_of(name) == of}
+        problems = {name: x for name, x in problems.items() if tuned_names.kernel_of(name) == of}
     found = {
         name: (config, {k: v for k, v in file.raw[name].items() if k != "config"})
         for name, config in configs.items()
@@ -188,7 +198,12 @@ def entries(
 def chips() -> list[str]:
     """The names of the chips that the file has entries of, sorted; also of entries that cannot be
     used.
+
+    Raises:
+        BindError: the file as a whole cannot be used.
     """
+    if _current().broken:
+        raise tp.BindError(_current().broken)
     return sorted({tuned_names.chip_of(name) for name in _current().raw if ": " in name})
 
 
@@ -311,8 +326,6 @@ def _current() -> File:
     found = _read(Path(path))
     _last = state, found
     _warned.clear()
-    if found.broken:
-        warnings.warn(found.broken, TunedFileWarning, stacklevel=5)
     return found
 
 
@@ -332,13 +345,13 @@ def _read(path: Path) -> File:
     except OSError as error:
         return File(broken=f"{path}: {error.strerror}")
     except UnicodeDecodeError:
-        return File(broken=f"{path}: ignored, it is not UTF-8")
+        return File(broken=f"{path}: it is not UTF-8")
     except json.JSONDecodeError as error:
-        return File(broken=f"{path}:{error.lineno}: ignored, it is not JSON: {error.msg}")
+        return File(broken=f"{path}:{error.lineno}: it is not JSON: {error.msg}")
     except ValueError as error:  # nested too deeply, or a number of thousands of digits
-        return File(broken=f"{path}:1: ignored, {error}")
+        return File(broken=f"{path}:1: {error}")
     if not isinstance(raw, dict):
-        return File(broken=f"{path}:1: ignored, it must be an object of entries")
+        return File(broken=f"{path}:1: it must be an object of entries")
     return File(path, text, raw, frozenset(twice))
 
 

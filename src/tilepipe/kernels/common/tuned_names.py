@@ -13,6 +13,11 @@ from tilepipe.kernels.common.tunable import UNNAMED, Tunable
 
 P = TypeVar("P")
 
+# Of extents, in the example of a name; of others 4096
+_EXAMPLES = {
+    "batch": 4, "heads": 16, "kv_heads": 16, "d": 128, "tokens": 1, "groups": 8
+}  # fmt: skip
+
 
 def kernel_of(name: str) -> str:
     """The kernel that an entry is of."""
@@ -46,7 +51,9 @@ def problem_of(name: str, tunable: Tunable[P, Any]) -> P:
         and all(int(given[x]) > 0 for x in extents)
     )
     if not right:
-        extent = " ".join(f"{f.name}=4096" for f in known if f.default is MISSING)
+        extent = " ".join(
+            f"{f.name}={_EXAMPLES.get(f.name, 4096)}" for f in known if f.default is MISSING
+        )
         kernel = "" if tunable.kernel == UNNAMED else f"{tunable.kernel} "
         raise tp.BindError(f"an entry is named as 'H200: {kernel}{extent}', extents first")
     values = {f.name: _value(f, given[f.name]) for f in known if f.name in given}
