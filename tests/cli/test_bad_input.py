@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+import tilepipe as tp
 from tests.cli.copying import Call
 from tests.conftest import missing_gpu
 from tilepipe import files
 from tilepipe.kernels.common import tuned
+from tilepipe.kernels.gemm.heuristics import TUNABLE, Problem
 
 COMMAND = [sys.executable, "-m", "tilepipe"]
 
@@ -78,8 +80,11 @@ def test_what_never_ends_is_not_read(
         assert (code, out) == (2, "")
         assert f"cannot read {endless}: it is a pipe or a device, no ordinary file" in err
     monkeypatch.setenv("TILEPIPE_TUNED", str(endless))
+    found, (problem,) = tuned.entries([])
+    assert found == {}
+    assert "it is a pipe or a device" in problem
     with pytest.warns(tuned.TunedFileWarning, match="it is a pipe or a device"):
-        assert tuned.entries([])[0] == {}
+        assert tuned.lookup(TUNABLE, Problem(64, 64, 64), tp.H200) is None
     with pytest.raises(IsADirectoryError):
         files.read(endless.parent)
 
