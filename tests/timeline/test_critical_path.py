@@ -100,8 +100,13 @@ def test_nothing_happened() -> None:
 
 def test_a_cta_that_was_not_recorded() -> None:
     found = recorded(copying(), 1)
-    with pytest.raises(BindError, match=r"CTA 1 of copy was not recorded: .* has 1 of 2 CTAs"):
+    with pytest.raises(
+        BindError, match=r"CTA 1 of copy was not recorded: .* has 1 of 2 CTAs"
+    ) as caught:
         found.critical_path(1)
+    assert "record more with timeline=2" in str(caught.value)
+    with pytest.raises(BindError, match=r"has 1 of 2 CTAs, from 0 on$"):
+        found.critical_path(2)
     for cta in (-1, "a"):
         with pytest.raises(BindError, match="cta, one of the 1 recorded of copy, is an integer"):
             found.critical_path(cta)  # type: ignore[arg-type]

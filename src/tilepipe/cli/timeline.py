@@ -67,7 +67,7 @@ def timeline(
     room: Annotated[
         int | None,
         typer.Option(
-            help="On a GPU: notes that each warp has memory for; 4096 unless given.", min=1
+            help=f"On a GPU: notes that each warp has memory for; {ROOM} unless given.", min=1
         ),
     ] = None,
     one_more: Annotated[

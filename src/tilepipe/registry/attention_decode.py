@@ -86,12 +86,13 @@ def extents(settings: Mapping[str, Any]) -> Extents:
     dtype = tp.dtype(settings["dtype"])
     if dtype not in INPUTS:
         raise BindError(f"setting dtype must be {' or '.join(t.name for t in INPUTS)}, got {dtype}")
-    if settings["cache"] not in ("", NARROW.name):
+    of_cache = tp.dtype(settings["cache"] or dtype)
+    narrow = of_cache is NARROW
+    if not narrow and of_cache is not dtype:
         raise BindError(
             f"setting cache is the dtype of K and V where it is not that of q: {NARROW}, got"
             f" {settings['cache']!r}"
         )
-    narrow = settings["cache"] == NARROW.name
     unit, most = head_rule(narrow)
     if d % unit or d > most:
         raise BindError(f"setting d must be a multiple of {unit} up to {most}, got {d}")

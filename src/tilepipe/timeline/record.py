@@ -112,10 +112,10 @@ class Record:
         """
         cta = require_int(cta, f"cta, one of the {self.ctas} recorded of {self.name},", 0)
         if cta >= self.ctas:
+            more = f"; record more with timeline={cta + 1}, or ctas={cta + 1} of program.record()"
             raise BindError(
                 f"CTA {cta} of {self.name} was not recorded: the timeline has {self.ctas} of"
-                f" {self.grid} CTAs, from 0 on; record more with timeline={cta + 1}, or"
-                f" ctas={cta + 1} of program.record()"
+                f" {self.grid} CTAs, from 0 on{more if cta < self.grid else ''}"
             )
         return critical_path(self.events, cta)
 

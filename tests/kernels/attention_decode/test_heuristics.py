@@ -44,6 +44,16 @@ def test_what_is_chosen(problem: Any, given: dict[str, Any], chosen: DecodeConfi
     assert SPEC.config(settings(problem, **given)) == chosen
 
 
+def test_the_cache_s_dtype_has_all_its_names() -> None:
+    """Those of PyTorch and ml_dtypes, too, and that of q."""
+    for name in ("float8_e4m3fn", "e4m3"):
+        assert extents(settings(ONE, cache=name)) == extents(settings(ONE, **E4M3))
+    assert not extents(settings(ONE, cache="bfloat16")).narrow
+    for name in ("float16", "float8_e5m2"):
+        with pytest.raises(tp.BindError, match=f"not that of q: float8_e4m3, got '{name}'"):
+            extents(settings(ONE, cache=name))
+
+
 def test_tuning_keeps_the_waves_that_are_chosen() -> None:
     """Beside one wave: other tiles are compared with what is chosen at its own number of CTAs."""
     found = candidates(DecodeProblem.of(extents(settings(MANY))), tp.H200)

@@ -14,9 +14,7 @@ from tilepipe.kernels.common.tunable import UNNAMED, Tunable
 P = TypeVar("P")
 
 # Of extents, in the example of a name; of others 4096
-_EXAMPLES = {
-    "batch": 4, "heads": 16, "kv_heads": 16, "d": 128, "tokens": 1, "groups": 8
-}  # fmt: skip
+_EXAMPLES = {"batch": 4, "heads": 16, "kv_heads": 16, "d": 128, "tokens": 1, "groups": 8}
 
 
 def kernel_of(name: str) -> str:
