@@ -224,6 +224,10 @@ def test_written_arguments_do_not_overlap_others() -> None:
         with refused(tp.BindError, "'b'", "'a'", "share memory"):
             k.bind(a, b)
     k.bind(whole[:4], whole[4:])
+    row = np.lib.stride_tricks.as_strided(whole[4], (4, 8), (0, 4))  # which can be written
+    with refused(tp.BindError, "'b', which kernel", "elements that share memory: dimension 0"):
+        k.bind(whole[:4], row)
+    k.bind(row, whole[:4])
 
 
 def test_an_argument_that_is_none_is_none_in_the_kernel() -> None:

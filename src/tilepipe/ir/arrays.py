@@ -6,11 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tilepipe.errors import BindError
 from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.hardware.tma import takes_stride
+
+# Work of np.shares_memory: a millisecond at most. NumPy's annotation knows its constants alone.
+MAX_WORK: Any = 100_000
 
 
 def array_dtype(array: Any) -> DType:
@@ -57,6 +61,77 @@ def span(shape: Sequence[int], strides: Sequence[int], size: int) -> tuple[int, 
     if 0 in shape:
         return 0, 0
     return -sum(min(x, 0) for x in steps), sum(map(abs, steps)) + size
+
+
+def shared_elements(shape: Sequence[int], strides: Sequence[int], size: int) -> str | None:
+    """Why two elements of an array share bytes, in words about its strides; None: each has bytes of
+    its own. `strides`: in bytes. `size`: of an element.
+    """
+    inner: list[tuple[int, int]] = []  # extents and strides of the dimensions with smaller strides
+    reach = size  # bytes from the first of what these hold to the end of its last
+    if 0 in shape:
+        return None
+    for stride, extent, axis in sorted(
+        (abs(stride), extent, axis)
+        for axis, (extent, stride) in enumerate(zip(shape, strides, strict=True))
+        if extent > 1
+    ):
+        if not stride:
+            return f"dimension {axis} has a stride of 0, as that of an expanded or broadcast view"
+        near = range(stride, min(reach, stride * extent), stride)
+        if any(_meet(inner, apart, size) for apart in near):
+            return (
+                f"dimension {axis} has a stride of {stride} bytes, and what it steps over takes"
+                f" {reach}"
+            )
+        inner.append((extent, stride))
+        reach += (extent - 1) * stride
+    return None
+
+
+def _meet(dimensions: Sequence[tuple[int, int]], apart: int, size: int) -> bool:
+    """True if two arrays of these extents and strides that begin `apart` bytes apart share any."""
+    shape, strides = zip(*dimensions, strict=True) if dimensions else ((), ())
+    first, second = (described(at, shape, strides, size) for at in (size, size + apart))
+    return share_memory(first, second)
+
+
+def share_memory(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> bool:
+    """True if two arrays share bytes; those side by side in the same rows do not. Strides that make
+    it a puzzle are taken for shared.
+    """
+    try:
+        return bool(np.shares_memory(x, y, max_work=MAX_WORK))
+    except np.exceptions.TooHardError:
+        return True
+
+
+def described(
+    address: int, shape: Sequence[int], strides: Sequence[int], size: int
+) -> npt.NDArray[np.void]:
+    """An array of these addresses, which may be a GPU's or nobody's: nothing is read there.
+
+    Args:
+        strides: in bytes. size: bytes of an element.
+    """
+    return np.asarray(
+        _Interface(
+            {
+                "shape": tuple(shape),
+                "strides": tuple(strides),
+                "typestr": f"|V{size}",
+                "data": (address, True),
+                "version": 3,
+            }
+        )
+    )
+
+
+class _Interface:
+    """An object that NumPy takes for an array."""
+
+    def __init__(self, described: dict[str, object]) -> None:
+        self.__array_interface__ = described
 
 
 def array_order(array: Any, by_tma: bool = True) -> str:

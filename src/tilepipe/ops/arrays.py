@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tilepipe.errors import BindError
-from tilepipe.ir.arrays import array_dtype
+from tilepipe.ir.arrays import array_dtype, shared_elements
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.hardware.tma import ALIGNMENT, takes_stride
 from tilepipe.ops.calls import Array, Shape
@@ -49,7 +49,10 @@ def padded_shape(shape: Shape, nbytes: int) -> Shape:
 
 
 def require_arrays(
-    operation: str, others: str, *required: tuple[str, object], **optional: object
+    operation: str,
+    others: str,
+    *required: tuple[str, object],
+    **optional: object,
 ) -> None:
     """Asserts that arguments are NumPy arrays, and that `out` can be written.
 
@@ -67,9 +70,18 @@ def require_arrays(
                 f"{operation}: {name} must be a NumPy array as {others} are, got {type(x).__name__}"
             )
     out = optional.get("out")
-    if isinstance(out, np.ndarray) and not out.flags.writeable:
+    if isinstance(out, np.ndarray):
+        require_writable(operation, "out", out)
+
+
+def require_writable(operation: str, name: str, x: Array) -> None:
+    """Raises BindError for an array that cannot be written, or not each element alone."""
+    why = shared_elements(x.shape, x.strides, x.itemsize)
+    if why or not x.flags.writeable:
         raise BindError(
-            f"{operation}: out is read-only, or a broadcast view; give it memory of its own"
+            f"{operation}: {name} is written, and"
+            f" {f'its elements share memory: {why}' if why else 'it is read-only'}; give it memory"
+            " of its own"
         )
 
 
@@ -88,11 +100,14 @@ def check_memory(operation: str, operands: Mapping[str, Array], out: Array | Non
         check_in_place(operation, "out", out)
 
 
-def shared(operation: str, written: str, name: str) -> BindError:
-    """What to raise of an array that is written, and has elements in common with an operand."""
+def shared(operation: str, written: str, name: str, *, both: bool = False) -> BindError:
+    """What to raise of an array that is written, and has elements in common with an operand; with
+    `both`, which is written as well.
+    """
+    use = "written, too" if both else f"still read while {written} is written"
     return BindError(
-        f"{operation}: {written} shares memory with {name}, which is still read while {written} is"
-        " written; give it memory of its own"
+        f"{operation}: {written} shares memory with {name}, which is {use}; give it memory of its"
+        " own"
     )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from tilepipe.errors import BindError
 from tilepipe.host_arguments import plain_int, shown
+from tilepipe.ir.arrays import byte_strides, item_bytes, shared_elements
 from tilepipe.ir.chip import CTAS_PER_SM, H200, Chip
 from tilepipe.ir.def_use import tensor_uses
 from tilepipe.ir.expressions import Expr
@@ -63,15 +64,25 @@ def plain_argument(name: str, arg: Any) -> Argument:
 
 
 def refuse_shared_memory(kernel: Kernel, named: Mapping[str, Argument]) -> None:
-    """Raises BindError when an argument that the kernel writes overlaps another one: each is taken
-    for memory of its own.
+    """Raises BindError when an argument that the kernel writes overlaps another one, or itself:
+    each element is taken for memory of its own.
     """
+    writes = tensor_uses(kernel)[0]
+    for name, arg in named.items():
+        if name not in writes or not isinstance(arg, TensorMap):
+            continue
+        x = arg.array
+        if why := shared_elements(tuple(x.shape), byte_strides(x), item_bytes(x)):
+            raise BindError(
+                f"argument '{name}', which kernel '{kernel.name}' writes, has elements that share"
+                f" memory: {why}. Each is taken for memory of its own; pass a copy"
+            )
     arrays = {
         n: a.array
         for n, a in named.items()
         if isinstance(a, TensorMap) and isinstance(a.array, np.ndarray)
     }
-    for written in sorted(tensor_uses(kernel)[0] & arrays.keys()):
+    for written in sorted(writes & arrays.keys()):
         for other, array in arrays.items():
             if other != written and np.shares_memory(arrays[written], array):
                 raise BindError(

@@ -148,13 +148,31 @@ def test_what_does_not_fit(changes: dict[str, Any], words: str) -> None:
 
 def test_what_is_written_has_memory_of_its_own() -> None:
     given = operands()
-    with pytest.raises(tp.BindError, match="k_cache shares memory with v_cache"):
+    both = "k_cache shares memory with v_cache, which is written, too"
+    with pytest.raises(tp.BindError, match=both):
         append_kv(**given | {"v_cache": given["k_cache"]})
-    with pytest.raises(tp.BindError, match="v_cache shares memory with k, which"):
+    with pytest.raises(tp.BindError, match="v_cache shares memory with k, which is still read"):
         append_kv(**given | {"k": given["v_cache"][:, :1]})
     given["k_cache"].flags.writeable = False
-    with pytest.raises(tp.BindError, match="k_cache is read-only"):
+    with pytest.raises(tp.BindError, match="k_cache is written, and it is read-only"):
         append_kv(**given)
+
+
+@pytest.mark.parametrize(
+    ("stride", "words"),
+    [
+        (0, "dimension 0 has a stride of 0, as that of an expanded or broadcast view"),
+        (1024, "dimension 0 has a stride of 1024 bytes, and what it steps over takes 2048"),
+    ],
+)
+def test_pages_on_top_of_each_other(stride: int, words: str) -> None:
+    """They can be written, unlike what np.broadcast_to makes, so the flag does not tell."""
+    given = operands(page=8)
+    cache = given["v_cache"]
+    given["v_cache"] = np.lib.stride_tricks.as_strided(cache, strides=(stride, *cache.strides[1:]))
+    with pytest.raises(tp.BindError, match=re.escape(words)) as caught:
+        append_kv(**given)
+    assert str(caught.value).startswith("append_kv: v_cache is written, and its elements share")
 
 
 def test_tensors_on_the_cpu() -> None:
@@ -169,6 +187,17 @@ def test_tensors_on_the_cpu() -> None:
     append_kv(**tensors)
     assert np.array_equal(tensors["k_cache"].view(torch.uint16).numpy(), want.k.view(np.uint16))
     assert tensors["k_cache"]._version > before
+
+
+def test_an_expanded_tensor_on_the_cpu() -> None:
+    torch = pytest.importorskip("torch")
+    made = {n: torch.zeros(1, 8, 2, 64, dtype=torch.bfloat16) for n in ("k_cache", "v_cache")}
+    given = made | {n: torch.ones(4, 1, 2, 64, dtype=torch.bfloat16) for n in "kv"}
+    given["cache_seqlens"] = torch.ones(4, dtype=torch.int32)
+    given["k_cache"] = made["k_cache"].expand(4, -1, -1, -1)
+    given["v_cache"] = made["v_cache"].repeat(4, 1, 1, 1)
+    with pytest.raises(tp.BindError, match="k_cache is written, and its elements share memory"):
+        append_kv(**given)
 
 
 def test_a_page_twice_in_a_sequence() -> None:

@@ -140,7 +140,7 @@ Q, K, V = operands(8, 16)
         ({"scale": -1.0}, "positive"),
         ({"out": Q.tolist()}, "out must be a NumPy array as q, k and v are, got list"),
         ({"out": np.zeros((2, 2, 8, 64), BF16)}, r"out must have the shape \(2, 8, 2, 64\), of q"),
-        ({"out": np.broadcast_to(Q[:1], Q.shape)}, "read-only, or a broadcast view"),
+        ({"out": np.broadcast_to(Q[:1], Q.shape)}, "share memory: dimension 0 has"),
         ({"out": Q}, "attention: out shares memory with q, which is still read while out is wri"),
         (
             {"k": np.broadcast_to(K[:1], K.shape)},

@@ -382,7 +382,7 @@ def test_arguments_that_do_not_fit(arguments: tuple[Any, ...], words: str) -> No
             {"out_dtype": "int32"},
             "scaled_matmul returns bfloat16, float16, float32, not int32",
         ),
-        (ROWS, {"out": np.broadcast_to(f32(1, 48), (32, 48))}, "out is read-only"),
+        (ROWS, {"out": np.broadcast_to(f32(1, 48), (32, 48))}, "out is written, and its elements"),
     ],
     ids=lambda x: x[:40] if isinstance(x, str) else "",
 )

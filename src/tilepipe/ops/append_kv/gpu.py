@@ -133,7 +133,7 @@ def _launch(plan: Plan, call: Call) -> bool:
     sides = call.k_cache, call.v_cache, call.k, call.v
     named = list(zip(("k_cache", "v_cache", "k", "v"), sides, plan.spans))  # noqa: B905
     for i, (name, cache, nbytes) in enumerate(named[:2]):
-        refuse_overlap(NAME, cache, nbytes, named[i + 1 :], name)
+        refuse_overlap(NAME, cache, nbytes, named[i + 1 :], name, ("v_cache",))
     optional = call.block_table, call.k_descale, call.v_descale
     places = (
         *map(data_ptr, (*sides, call.cache_seqlens)),

@@ -49,8 +49,9 @@ def append_kv(
         seed, progress: of the simulator, see `Program.run`; not on a GPU.
 
     Raises:
-        BindError: shapes, dtypes, strides or devices that do not fit, a cache that shares memory
-            with another argument, tensors that require a gradient: there is none.
+        BindError: shapes, dtypes, strides or devices that do not fit, a cache whose elements share
+            memory with each other or with another argument, tensors that require a gradient: there
+            is none.
         UnavailableError: the device is no Hopper GPU, or a package is missing.
 
     CUDA tensors: safe in CUDA graphs (call once before capturing), from several threads and under

@@ -4,25 +4,21 @@ a kernel is bound to in their place, and whether two share memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from copy import copy
 from math import prod
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from tilepipe.errors import BindError
-from tilepipe.ir.arrays import array_dtype
+from tilepipe.ir.arrays import array_dtype, described, share_memory
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.host_tensors import require_simulated
 from tilepipe.ops.arrays import shared
 from tilepipe.ops.calls import Shape
 from tilepipe.ops.torch import device
-
-# Work of np.shares_memory: a millisecond at most. NumPy's annotation knows its constants alone.
-MAX_WORK: Any = 100_000
 
 
 def check_tensors(operation: str, tensors: Mapping[str, object], *, optional: int = 0) -> None:
@@ -155,47 +151,21 @@ def refuse_overlap(
     span: int,
     operands: Iterable[tuple[str, torch.Tensor, int]],
     written: str = "out",
+    both: Container[str] = (),
 ) -> None:
     """Raises BindError where `out` has elements in common with an operand.
 
     Args:
         span: bytes from the first to the last element of `out`. operands: name, tensor and span of
-            each. written: the name of `out`.
+            each. written: the name of `out`. both: operands that are written as well.
     """
     first = out.data_ptr()
     last = first + span
     for name, x, size in operands:
         start = x.data_ptr()
-        if start < last and first < start + size and _same_elements(x, out):
-            raise shared(operation, written, name)
+        if start < last and first < start + size and share_memory(_addresses(x), _addresses(out)):
+            raise shared(operation, written, name, both=name in both)
 
 
-def _same_elements(x: torch.Tensor, y: torch.Tensor) -> bool:
-    """True if tensors whose ranges overlap have elements in common; those side by side in the
-    same rows have none.
-    """
-    try:
-        return bool(np.shares_memory(_described(x), _described(y), max_work=MAX_WORK))
-    except np.exceptions.TooHardError:  # strides that make it a puzzle: taken for shared
-        return True
-
-
-def _described(x: torch.Tensor) -> npt.NDArray[np.void]:
-    """An array of the same addresses, which may be a GPU's: nothing is read there."""
-    size = x.element_size()
-    strides = tuple(stride * size for stride in x.stride())
-    described = {
-        "shape": tuple(x.shape),
-        "strides": strides,
-        "typestr": f"|V{size}",
-        "data": (x.data_ptr(), True),
-        "version": 3,
-    }
-    return np.asarray(_Interface(described))
-
-
-class _Interface:
-    """An object that NumPy takes for an array."""
-
-    def __init__(self, described: dict[str, object]) -> None:
-        self.__array_interface__ = described
+def _addresses(x: torch.Tensor) -> npt.NDArray[np.void]:
+    return described(x.data_ptr(), tuple(x.shape), byte_strides(x), x.element_size())
