@@ -122,12 +122,12 @@ def problem(settings: Mapping[str, Any]) -> AttentionProblem:
         BindError: as `extents`.
     """
     sides = options(settings).seen.sides
-    changed = ScoreChanges(settings["softcap"] != 0, settings["slopes"]).any
+    changes = ScoreChanges(settings["softcap"] != 0, settings["slopes"]).count
     packed = parsed(settings["lengths"])
     longest = max(keys for _, keys in packed) if packed else None
     blocks = block_masks.parsed(settings["block_mask"])
     block = None if blocks is None else blocks.block
-    return AttentionProblem.of(extents(settings), sides, longest, changed=changed, block=block)
+    return AttentionProblem.of(extents(settings), sides, longest, changes=changes, block=block)
 
 
 def options(

@@ -253,7 +253,7 @@ def test_compiles_as_meant(d: int, mask: dict[str, Any], changed: float) -> None
     q = np.zeros((1, 512, 1, d), tp.bfloat16.numpy)
     found = check_attention(q, q, q)
     seen = Window.of(**{"causal": False, "window": None} | mask)
-    cfg = choose_sm90(found, seen.sides, changed=changed > 0, block=(128, 128))
+    cfg = choose_sm90(found, seen.sides, changes=int(changed > 0), block=(128, 128))
     assert (128 % cfg.bm, 128 % cfg.bn, cfg.schedule) == (0, 0, "dynamic")
     blocks = np.ones((1, 1, 4, 4), np.bool_)
     lists = np.zeros(lists_shape(blocks, found, cfg), np.int32)

@@ -61,16 +61,17 @@ def test_warpgroups_and_tiles_of_queries(
 
 
 @pytest.mark.parametrize(
-    ("d", "plain", "window", "changed"),
-    [(64, 128, 128, 80), (128, 160, 128, 128), (256, 64, 48, 48)],
+    ("d", "plain", "window", "changed", "all_of_it"),
+    [(64, 128, 128, 80, 80), (128, 160, 128, 128, 112), (256, 64, 48, 48, 48)],
 )
 def test_fewer_keys_where_registers_are_short(
-    d: int, plain: int, window: int, changed: int
+    d: int, plain: int, window: int, changed: int, all_of_it: int
 ) -> None:
     found = Extents(1, 16384, 16384, 4, 4, d, d, tp.bfloat16, 1.0)
     assert choose_sm90(found, (False, True)).bn == plain
     assert choose_sm90(found, (True, True)).bn == window
-    assert choose_sm90(found, (False, True), changed=True).bn == changed
+    assert choose_sm90(found, (False, True), changes=1).bn == changed
+    assert choose_sm90(found, (True, True), changes=2).bn == all_of_it
 
 
 def test_heads_that_share_keys_make_a_band_wider() -> None:
@@ -158,16 +159,16 @@ def test_operands_of_8_bits(
     assert (masked.consumers, 64 % masked.bn) == (1, 0)
 
 
-@pytest.mark.parametrize("changed", [False, True])
+@pytest.mark.parametrize("changes", range(3))
 @pytest.mark.parametrize("dtype", [tp.float8_e4m3, tp.bfloat16])
-def test_every_choice_obeys_the_rules(dtype: tp.DType, changed: bool) -> None:
+def test_every_choice_obeys_the_rules(dtype: tp.DType, changes: int) -> None:
     """Of all head sizes: what is chosen fits registers and shared memory, and stores as it may."""
     unit = 16 // dtype.nbytes
     for d in range(unit, 257, unit):
         for d_v in (8, 16, 64, 72, 96, 128, 192, 208, 256):
             found = Extents(1, 4096, 4096, 4, 2, d, d_v, dtype, 1.0)
             for block in (None, (64, 32), (192, 160)):
-                cfg = choose_sm90(found, (changed, True), changed=changed, block=block)
+                cfg = choose_sm90(found, (changes > 0, True), changes=changes, block=block)
                 tiles = cfg.tiles(dtype, d, d_v)
                 assert (cfg.bm, cfg.bn) == (tiles.BM, tiles.BN)
 

@@ -34,7 +34,7 @@ class AttentionProblem:
         sequences: how many are packed; s_q and s_kv are then all their queries and keys, and
             `longest` the most keys of one, 0: unknown.
         on_left, on_right: whether queries see only some keys on that side.
-        changed: whether scores are changed before the softmax.
+        changes: how many changes are made to scores before the softmax: softcap, slopes, function.
         block_q, block_k: of a block mask; 0: there is none.
         accumulate: as of `AttentionConfig`; "": as the heuristic has it.
     """
@@ -51,7 +51,7 @@ class AttentionProblem:
     longest: int = 0
     on_left: bool = False
     on_right: bool = False
-    changed: bool = False
+    changes: int = 0
     block_q: int = 0
     block_k: int = 0
     accumulate: str = ""
@@ -63,7 +63,7 @@ class AttentionProblem:
         sides: tuple[bool, bool],
         longest: int | None = None,
         *,
-        changed: bool = False,
+        changes: int = 0,
         block: tuple[int, int] | None = None,
         accumulate: str | None = None,
     ) -> AttentionProblem:
@@ -80,7 +80,7 @@ class AttentionProblem:
             found.sequences,
             longest or 0,
             *sides,
-            changed,
+            changes,
             *(block or (0, 0)),
             accumulate or "",
         )
@@ -108,7 +108,7 @@ def best(problem: AttentionProblem, chip: tp.Chip) -> AttentionConfig:
         problem.extents,
         (problem.on_left, problem.on_right),
         problem.longest or None,
-        changed=problem.changed,
+        changes=problem.changes,
         block=(problem.block_q, problem.block_k) if problem.block_q else None,
         accumulate=problem.accumulate or None,
     )

@@ -38,7 +38,7 @@ def choose_sm90(
     sides: tuple[bool, bool],
     s_kv: int | None = None,
     *,
-    changed: bool = False,
+    changes: int = 0,
     block: tuple[int, int] | None = None,
     accumulate: str | None = None,
 ) -> AttentionConfig:
@@ -56,7 +56,7 @@ def choose_sm90(
         sides: whether queries see only some keys on the left, and on the right, as under a causal
             mask, which makes tiles differ in length.
         s_kv: the most keys that a sequence has, unless those of `found`.
-        changed: whether scores are changed before the softmax.
+        changes: how many changes are made to scores before the softmax: softcap, slopes, function.
         block: queries and keys of a block of a block mask, which tiles divide.
         accumulate: as of `AttentionConfig`, of operands of 8 bits; unless given "promote" where
             registers hold its sums.
@@ -70,7 +70,7 @@ def choose_sm90(
     widest, whole = max(d, d_v), has_whole_spans(found.dtype, d, d_v)
     if found.narrow:
         promotes = widest <= 128 if accumulate is None else accumulate == "promote"
-        cfg = _narrow(widest, causal, changed or on_left, promotes)
+        cfg = _narrow(widest, causal, changes > 0 or on_left, promotes)
         if block is not None:
             check_keys_of_blocks(block, found)
             most = next(n for n in (cfg.consumers, 2, 1) if block[0] % (ROWS * n) == 0)
@@ -79,7 +79,7 @@ def choose_sm90(
         group = _band(found, keys) if causal else 1
         return replace(cfg, group=group, store="tile" if whole else "registers")
     # What changes scores, and two more loops, take registers that fewer keys leave.
-    tight = changed or on_left
+    tight = changes > 0 or on_left
     if widest > 128:
         cfg = AttentionConfig(bn=LARGE[-(-widest // 64) * 64] - (16 if tight else 0))
     else:
@@ -88,7 +88,10 @@ def choose_sm90(
         most = next(n for n in (cfg.consumers, 2, 1) if block[0] % (ROWS * n) == 0)
         cfg = replace(cfg, consumers=most)
     if widest <= 128:
-        few = 80 if changed and cfg.consumers == 3 else 128
+        # NVRTC 13.0, which needs more registers than later ones, spills with 128 keys there.
+        few = 112 if changes > 1 and on_left else 128
+        if changes and cfg.consumers == 3:
+            few = 80
         # Parts of a K tile, and a tile of the output, have whole spans of the swizzle.
         cfg = replace(
             cfg,

@@ -122,9 +122,14 @@ class ScoreChanges:
     function: ScoreFunction | None = None
 
     @property
+    def count(self) -> int:
+        """How many changes there are: 0 to 3."""
+        return self.softcap + self.slopes + (self.function is not None)
+
+    @property
     def any(self) -> bool:
         """True if scores are changed at all."""
-        return self.softcap or self.slopes or self.function is not None
+        return self.count > 0
 
     def factors(self, scale: float, cap: float) -> tuple[float, float, float]:
         """The factors of the kernel: of products before they are changed, of the tangent,

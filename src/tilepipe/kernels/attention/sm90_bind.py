@@ -135,7 +135,7 @@ def bind(
     if key_lists is not None and cfg is None:
         raise tp.BindError(f"{NAME}: key_lists are of one configuration: pass it as cfg=")
     if cfg is None:
-        cfg = choose_sm90(found, seen.sides, longest, changed=changes.any)
+        cfg = choose_sm90(found, seen.sides, longest, changes=changes.count)
         if cfg.schedule == "dynamic" and counter is None:
             cfg = replace(cfg, schedule="single")
     check_lists(key_lists, found, cfg)

@@ -242,14 +242,14 @@ def config(
     """What is chosen for the shape on a GPU, or for the simulator (None); with settings, what the
     heuristic picks, with these instead.
     """
-    changed = ScoreChanges(call.softcap != 0, call.slopes is not None, call.score).any
+    changes = ScoreChanges(call.softcap != 0, call.slopes is not None, call.score).count
     block = None if call.block_mask is None else call.block_size
     accumulate = dict(call.settings).get("accumulate")
     problem = AttentionProblem.of(
         found,
         call.seen.sides,
         call.max_seqlen_k,
-        changed=changed,
+        changes=changes,
         block=block,
         accumulate=None if accumulate is None else str(accumulate),
     )
