@@ -62,6 +62,21 @@ def test_tuning_keeps_the_waves_that_are_chosen() -> None:
     assert DecodeConfig(bn=64, stages=3, ctas=1, waves=2) in found
 
 
+def test_tuning_tries_both_forms_of_the_queries() -> None:
+    """Where they are two programs: tiles of 64 keys with up to 16 queries of a head."""
+    for problem in (ONE, MANY):
+        found = candidates(DecodeProblem.of(extents(settings(problem))), tp.H200)
+        other = {"columns": "rows", "rows": "columns"}[found[0].queries]
+        assert found[0].changed(queries=other) in found
+        assert {cfg.bn % 64 for cfg in found if cfg.queries == other} == {0}
+        # a ring of 3 stages beside another CTA leaves no room for the columns' sums
+        both = {cfg.queries for cfg in found if (cfg.bn, cfg.stages, cfg.ctas) == (64, 3, 2)}
+        assert both == {"rows"}
+    rows = candidates(DecodeProblem.of(extents(settings(ONE, tokens=5))), tp.H200)
+    assert {cfg.queries for cfg in rows} == {rows[0].queries}
+    assert len(rows) == len({cfg.changed(queries="rows") for cfg in rows})
+
+
 def test_waves_are_ctas_of_a_launch() -> None:
     found = extents(settings(MANY))
     parts = [workspace_shapes(found, DecodeConfig(waves=n), tp.H200)[0] for n in (1, 2)]

@@ -5,10 +5,11 @@ configurations worth measuring for one.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 
 import tilepipe as tp
 from tilepipe.kernels.attention.scores import Window
-from tilepipe.kernels.attention_decode.config import REGISTERS, DecodeConfig
+from tilepipe.kernels.attention_decode.config import REGISTERS, DecodeConfig, Form
 from tilepipe.kernels.attention_decode.fits import check_fits
 from tilepipe.kernels.attention_decode.heuristics import choose_sm90
 from tilepipe.kernels.attention_decode.validation import Extents
@@ -82,26 +83,35 @@ def best(problem: DecodeProblem, chip: tp.Chip) -> DecodeConfig:
 
 def candidates(problem: DecodeProblem, chip: tp.Chip) -> list[DecodeConfig]:
     """The heuristic's pick, then all others that an SM has room for: those whose rings hold about
-    as many keys first.
+    as many keys first, of two that hold as many the one with the queries as the pick has them.
     """
     chosen = best(problem, chip)
     found = []
-    for ctas in REGISTERS:
-        for bn in _BN:
-            for stages in range(2, _MOST_STAGES + 1):
-                cfg = chosen.changed(bn=bn, stages=stages, ctas=ctas)
-                try:
-                    check(cfg, problem, chip)
-                except tp.BindError:
-                    continue
-                found += [cfg.changed(waves=n) for n in sorted({1, chosen.waves}, reverse=True)]
+    for ctas, bn, stages in product(REGISTERS, _BN, range(2, _MOST_STAGES + 1)):
+        cfg = chosen.changed(bn=bn, stages=stages, ctas=ctas)
+        for form in _forms(cfg, problem):
+            try:
+                check(form, problem, chip)
+            except tp.BindError:
+                continue
+            found += [form.changed(waves=n) for n in {1, chosen.waves}]
     keys = chosen.bn * chosen.stages * chosen.ctas
 
-    def distance(cfg: DecodeConfig) -> tuple[bool, float]:
+    def order(cfg: DecodeConfig) -> tuple[object, ...]:
         held = cfg.bn * cfg.stages * cfg.ctas
-        return cfg != chosen, max(held / keys, keys / held)
+        far = max(held / keys, keys / held)
+        other = cfg.queries != chosen.queries
+        return cfg != chosen, far, -cfg.bn, cfg.ctas, other, -cfg.waves
 
-    return sorted({chosen, *found}, key=lambda cfg: (*distance(cfg), -cfg.bn, cfg.ctas))
+    return sorted({chosen, *found}, key=order)
+
+
+def _forms(cfg: DecodeConfig, problem: DecodeProblem) -> list[DecodeConfig]:
+    """The configuration with its queries as columns and as rows, where these are two programs."""
+    found = problem.extents
+    both = (cfg.changed(queries=name) for name in ("columns", "rows"))
+    forms = {Form.of(found.rows, found.d, found.narrow, x): x for x in both}
+    return list(forms.values()) if len(forms) == 2 else [cfg]
 
 
 def check(cfg: DecodeConfig, problem: DecodeProblem, chip: tp.Chip) -> None:
