@@ -97,7 +97,7 @@ def asked_block(size: object, mask: object) -> BlockSize:
             f"{NAME}: block_size={shown(size)} is of a block mask: pass block_mask= too,"
             " or leave it out"
         )
-    return check_block_size(BLOCK_SIZE if size is None else size)
+    return BLOCK_SIZE if size is None else check_block_size(size)
 
 
 def check_keys_of_blocks(block: BlockSize, found: Extents) -> None:

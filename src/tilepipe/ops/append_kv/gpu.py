@@ -16,16 +16,16 @@ from tilepipe.ops.append_kv import simulated
 from tilepipe.ops.append_kv.call import AppendCall, checked
 from tilepipe.ops.calls import Array, Progress
 from tilepipe.ops.torch import device
-from tilepipe.ops.torch.attentions import descale_tensors
+from tilepipe.ops.torch.attentions import descale_parts, descale_tensors
 from tilepipe.ops.torch.dispatcher import (
     is_tracing,
     observed,
     refuse_gradient,
     register,
 )
-from tilepipe.ops.torch.plan_cache import PlanCache, facts
+from tilepipe.ops.torch.plan_cache import Key, PlanCache, facts
 from tilepipe.ops.torch.products import data_ptr
-from tilepipe.ops.torch.simulated import is_simulated, simulate, with_options as with_options
+from tilepipe.ops.torch.simulated import simulate, with_options as with_options
 from tilepipe.ops.torch.tensors import TensorView, check_tensors, note_written, refuse_overlap, span
 
 if TYPE_CHECKING:
@@ -84,8 +84,9 @@ def _checked_tensors(call: Call) -> Extents:
     return checked(call)
 
 
-def _key(call: Call) -> object:
+def _key(call: Call) -> Key:
     """The key of a call's plan: all that the plan depends on."""
+    scales, numbers = descale_parts(call.k_descale, call.v_descale)
     return (
         facts(call.k_cache),
         facts(call.v_cache),
@@ -93,8 +94,9 @@ def _key(call: Call) -> object:
         facts(call.v),
         facts(call.cache_seqlens),
         facts(call.block_table),
-        *(facts(x) if isinstance(x, torch.Tensor) else x for x in (call.k_descale, call.v_descale)),
-    )
+        facts(scales[0]),
+        facts(scales[1]),
+    ), numbers
 
 
 def _prepare(call: Call) -> Plan:
@@ -147,7 +149,7 @@ def _launch(plan: Plan, call: Call) -> bool:
 
 def _simulate(call: Call) -> bool | None:
     """Runs a call whose tensors are on the CPU; None of others."""
-    if not is_simulated(call.k):
+    if not device.simulates(call.k):
         return None
     _checked_tensors(call)
 

@@ -26,9 +26,11 @@ def checked_number(name: str, x: ArrayT | float | None) -> ArrayT | None:
     Raises:
         BindError: a number that is negative or not finite, or no number.
     """
+    if x is None:
+        return None
     number = plain(x)
-    if number is None or (hasattr(number, "shape") and not isinstance(number, np.generic)):
-        return cast("ArrayT | None", x)
+    if hasattr(number, "shape") and not isinstance(number, np.generic):
+        return cast("ArrayT", x)
     real = isinstance(number, int | float) and not isinstance(number, bool)
     if not real or not 0 <= number <= LARGEST_SCALE:
         raise BindError(
@@ -50,9 +52,11 @@ def spread(
     Raises:
         BindError: numbers for q and k that together are too large.
     """
-    shape = tuple(getattr(call.k, "shape", ()))
     of_q, of_k, of_v = call.q_descale, call.k_descale, call.v_descale
-    if len(shape) != 4 or (of_q is None and of_k is None and of_v is None):
+    if of_q is None and of_k is None and of_v is None:
+        return call
+    shape = tuple(getattr(call.k, "shape", ()))
+    if len(shape) != 4:
         return call
     wanted = shape[0], shape[2 if call.layout == "bshd" else 1]
     if isinstance(of_q, float) and isinstance(of_k, float):

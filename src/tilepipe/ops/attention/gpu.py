@@ -21,10 +21,11 @@ from tilepipe.ops.attention.descales import spread
 from tilepipe.ops.attention.inputs import SCHEMA, Inputs, inputs_of
 from tilepipe.ops.attention.plan import Call, checked_tensors, descales, in_sequences, plans
 from tilepipe.ops.attention_backward.gpu import (
+    Gradients,
     kernel as backward_kernel,
     operator as backward_operator,
 )
-from tilepipe.ops.torch.attentions import NO_LSE, Results
+from tilepipe.ops.torch.attentions import NO_LSE, Results, both_of
 from tilepipe.ops.torch.dispatcher import (
     autocast,
     is_tracing,
@@ -37,6 +38,7 @@ from tilepipe.ops.torch.simulated import with_options as with_options
 
 Options = tuple[bool, float | None, str, str]  # causal, scale, align, layout
 E4M3 = torch.float8_e4m3fn
+_OTHERS = (None,) * (len(Inputs._fields) - 3)  # the gradients of what has none
 _NO_WINDOW = tuple(itertools.product((None, -1), repeat=2))  # bounds that bound nothing
 
 
@@ -56,7 +58,7 @@ def attention(call: Call) -> torch.Tensor | Results:
     if is_tracing() or observed(call.q, call.k, call.v, *others):
         result, lse = _dispatched(call)
     elif differentiate:
-        result, lse = Recorded.apply(call.q, call.k, call.v, call)
+        result, lse = _record(call.q, call.k, call.v, call)
     else:
         result, lse = plans.run(call)
     return (result, lse) if both else result
@@ -136,7 +138,7 @@ def _copied(result: torch.Tensor, out: torch.Tensor, bounds: torch.Tensor | None
 
 def kernel(*given: Any, **named: Any) -> Results:
     """The operator on tensors: of `Inputs`."""
-    return plans.run(Inputs(*given, **named).call)
+    return both_of(plans.run(Inputs(*given, **named).call))
 
 
 def _fake(*given: Any, **named: Any) -> Results:
@@ -180,7 +182,7 @@ class Recorded(torch.autograd.Function):  # type: ignore[misc]
         ctx: Context, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: Call
     ) -> Results:
         """The result and its logarithms, of the call that has q, k and v."""
-        found = plans.run(given)
+        found = both_of(plans.run(given))
         _keep(ctx, (q, k, v, *found), (given.causal, given.scale, given.align, given.layout))
         return found
 
@@ -189,7 +191,12 @@ class Recorded(torch.autograd.Function):  # type: ignore[misc]
         ctx: Context, dout: torch.Tensor | None, dlse: torch.Tensor | None
     ) -> tuple[torch.Tensor | None, ...]:
         """The gradients of q, k and v."""
-        return (*_backward(ctx, dout, dlse)[:3], None)
+        return (*_gradients(ctx, dout, dlse), None)
+
+
+# `Recorded.apply`, but for what it does for transforms of functions, under which none is recorded
+# here: a tenth of the host's time for a forward pass.
+_record = super(torch.autograd.Function, Recorded).apply
 
 
 def _keep(ctx: Context, tensors: tuple[torch.Tensor, ...], options: Options) -> None:
@@ -214,20 +221,26 @@ def _setup(ctx: Context, inputs: tuple[Any, ...], output: Results) -> None:
 def _backward(
     ctx: Context, dout: torch.Tensor | None, dlse: torch.Tensor | None
 ) -> tuple[torch.Tensor | None, ...]:
-    rest = (None,) * (len(Inputs._fields) - 3)
+    return (*_gradients(ctx, dout, dlse), *_OTHERS)
+
+
+def _gradients(
+    ctx: Context, dout: torch.Tensor | None, dlse: torch.Tensor | None
+) -> tuple[torch.Tensor | None, ...]:
+    """Those of q, k and v."""
     if dout is None and dlse is None:
-        return None, None, None, *rest
+        return None, None, None
     q, k, v, out, lse = ctx.saved_tensors
     causal, scale, align, layout = ctx.options
     dout = torch.zeros_like(out) if dout is None else dout
     # As an operator where somebody looks on, or differentiates again, which it refuses.
     looked_at = torch.is_grad_enabled() or is_tracing() or observed(q, k, v, out, dout, dlse)
     gradients = backward_operator if looked_at else backward_kernel
-    grads = gradients(
+    found: Gradients = gradients(
         dout, q, k, v, out, lse, dlse,
         causal, scale, align, torch.are_deterministic_algorithms_enabled(), layout,
     )  # fmt: skip
-    return *grads, *rest
+    return found
 
 
 operator = register(NAME, SCHEMA, kernel, _fake)

@@ -27,11 +27,11 @@ from tilepipe.ops.in_place import check_in_place
 from tilepipe.ops.torch import counters, device
 from tilepipe.ops.torch.attentions import (
     NO_LSE,
-    Results,
+    Asked,
     descale_tensors,
     simulation_of_both,
 )
-from tilepipe.ops.torch.plan_cache import PlanCache, facts
+from tilepipe.ops.torch.plan_cache import Key, PlanCache, facts
 from tilepipe.ops.torch.products import data_ptr
 from tilepipe.ops.torch.tensors import (
     TensorView,
@@ -46,6 +46,11 @@ if TYPE_CHECKING:
     from tilepipe.cuda.runtime.launching import Launcher
 
 Call = AttentionCall[torch.Tensor]
+# what `pick` of a plan takes
+_PLACES = (
+    *("q", "k", "v", "out", "lse", "slopes", "sinks", "q_bounds", "k_bounds"),
+    *("key_lists", "counter", "q_scales", "k_scales", "v_scales"),
+)
 
 
 class Turning(NamedTuple):
@@ -72,8 +77,8 @@ class Plan(NamedTuple):
     """One prepared attention.
 
     Attributes:
-        launcher: called with the addresses of what `pick` takes of the tensors by the names of the
-            kernel's arguments; None: there is nothing to multiply.
+        launcher: called with the addresses of what `pick` takes of the tensors at `_PLACES`; None:
+            there is nothing to multiply.
         shape, stride, dtype, device: of a new result. lse: shape of the logarithms. spans: bytes
             that q, k, v and out take. dynamic: True if CTAs draw their tiles from a counter.
         lists: what lists the tiles of keys under a block mask, before `launcher`.
@@ -81,7 +86,7 @@ class Plan(NamedTuple):
     """
 
     launcher: Launcher | None
-    pick: Callable[[dict[str, torch.Tensor | None]], tuple[torch.Tensor, ...]]
+    pick: Callable[[tuple[torch.Tensor | None, ...]], tuple[torch.Tensor, ...]]
     ordinal: int
     shape: Shape
     stride: Shape
@@ -147,8 +152,9 @@ def checked_tensors(call: Call) -> Extents:
     return checked(call)
 
 
-def _key(call: Call) -> object:
+def _key(call: Call) -> Key:
     """The key of a call's plan: all that the plan depends on."""
+    longest = call.max_seqlen_k
     return (
         facts(call.q),
         facts(call.k),
@@ -161,11 +167,12 @@ def _key(call: Call) -> object:
         facts(call.q_descale),
         facts(call.k_descale),
         facts(call.v_descale),
+        facts(call.block_mask),
+    ), (
         call.out_dtype,
         # settings depend on its magnitude alone
-        None if call.max_seqlen_k is None else (call.max_seqlen_k - 1).bit_length(),
-        facts(call.block_mask),
-        call.block_size,
+        None if longest is None else (type(longest), (longest - 1).bit_length()),
+        None if call.block_mask is None else call.block_size,
         call.align,
         call.causal,
         call.window,
@@ -174,7 +181,7 @@ def _key(call: Call) -> object:
         call.score,
         call.return_lse,
         call.layout,
-        call.settings,
+        call.settings or None,
     )
 
 
@@ -235,7 +242,7 @@ def _prepare(call: Call) -> Plan:
             k_scales=k_scales,
             v_scales=v_scales,
         ).launcher()
-    pick = itemgetter(*launcher.tensors)
+    pick = itemgetter(*[_PLACES.index(name) for name in launcher.tensors])
     return Plan(launcher, pick, *parts, dynamic=counter is not None, lists=lists, turning=turning)
 
 
@@ -269,9 +276,11 @@ def _new(q: torch.Tensor, found: Extents, layout: str) -> torch.Tensor:
     return q.new_empty(result_shape(found, layout), dtype=dtype)
 
 
-def _launch(plan: Plan, call: Call) -> Results:
+def _launch(plan: Plan, call: Call) -> Asked:
     q, k, v, out = call.q, call.k, call.v, call.out
-    lse = torch.empty(plan.lse, dtype=torch.float32, device=plan.device)
+    lse = None
+    if call.return_lse:
+        lse = torch.empty(plan.lse, dtype=torch.float32, device=plan.device)
     if out is None:
         result = torch.empty_strided(plan.shape, plan.stride, dtype=plan.dtype, device=plan.device)
     else:
@@ -279,9 +288,10 @@ def _launch(plan: Plan, call: Call) -> Results:
         result = out
     if plan.launcher is None:
         _no_keys(result, call)
-        lse.fill_(-torch.inf)
-        if call.sinks is not None and call.return_lse:
-            lse.copy_(call.sinks[:, None].expand_as(lse))
+        if lse is not None:
+            lse.fill_(-torch.inf)
+            if call.sinks is not None:
+                lse.copy_(call.sinks[:, None].expand_as(lse))
         return result, lse
     stream = device.raw_stream(plan.ordinal)
     lists = None
@@ -289,23 +299,22 @@ def _launch(plan: Plan, call: Call) -> Results:
         lists = plan.lists.write(call.block_mask, stream)
     if plan.turning is not None:
         v = plan.turning.write(v, stream)
-    q_scales, k_scales, v_scales = descales(call)
-    tensors = {
-        "q": q,
-        "k": k,
-        "v": v,
-        "out": result,
-        "lse": lse,
-        "slopes": call.slopes,
-        "sinks": call.sinks,
-        "q_bounds": call.cu_seqlens_q,
-        "k_bounds": call.cu_seqlens_k,
-        "key_lists": lists,
-        "counter": counters.counter(plan.ordinal, stream) if plan.dynamic else None,
-        "q_scales": q_scales,
-        "k_scales": k_scales,
-        "v_scales": v_scales,
-    }
+    tensors = (
+        q,
+        k,
+        v,
+        result,
+        lse,
+        call.slopes,
+        call.sinks,
+        call.cu_seqlens_q,
+        call.cu_seqlens_k,
+        lists,
+        counters.counter(plan.ordinal, stream) if plan.dynamic else None,
+        call.q_descale,
+        call.k_descale,
+        call.v_descale,
+    )
     plan.launcher(tuple(map(data_ptr, plan.pick(tensors))), stream)
     if out is not None:
         note_written(out)
@@ -321,6 +330,6 @@ def _no_keys(result: torch.Tensor, call: Call) -> None:
     result.masked_fill_(in_sequences(bounds, result), 0)
 
 
-plans: PlanCache[Call, Plan, Results] = PlanCache(
+plans: PlanCache[Call, Plan, Asked] = PlanCache(
     _key, _prepare, _launch, simulation_of_both(NAME, checked_tensors, simulated.attention)
 )

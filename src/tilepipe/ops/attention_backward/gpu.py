@@ -27,7 +27,7 @@ from tilepipe.ops.torch.dispatcher import (
     refuse_gradient,
     register,
 )
-from tilepipe.ops.torch.plan_cache import MISALIGNED, PlanCache, facts
+from tilepipe.ops.torch.plan_cache import MISALIGNED, Key, PlanCache, facts
 from tilepipe.ops.torch.products import data_ptr
 from tilepipe.ops.torch.simulated import simulate, with_options as with_options
 from tilepipe.ops.torch.tensors import TensorView, check_tensors
@@ -87,8 +87,9 @@ def _checked_tensors(call: Call) -> Extents:
     return checked(call)
 
 
-def _key(call: Call) -> object:
+def _key(call: Call) -> Key:
     """The key of a call's plan: all that the plan depends on."""
+    options = call.causal, call.scale, call.align, call.deterministic, call.layout
     return (
         facts(call.q),
         facts(call.k),
@@ -97,12 +98,7 @@ def _key(call: Call) -> object:
         facts(call.dout),
         facts(call.lse),
         facts(call.dlse),
-        call.causal,
-        call.scale,
-        call.align,
-        call.deterministic,
-        call.layout,
-    )
+    ), options
 
 
 def _prepare(call: Call) -> Plan:

@@ -6,11 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from tilepipe.cuda.runtime.launching import Launcher
 from tilepipe.errors import BindError
 from tilepipe.kernels.attention_decode import sm90 as decode_kernel
 from tilepipe.kernels.attention_decode.validation import NAME, Extents
@@ -19,7 +18,15 @@ from tilepipe.ops.attention_decode.call import DecodeCall, checked, config
 from tilepipe.ops.attention_decode.inputs import SCHEMA, Inputs, inputs_of
 from tilepipe.ops.in_place import check_in_place
 from tilepipe.ops.torch import counters, device
-from tilepipe.ops.torch.attentions import NO_LSE, Results, descale_tensors, simulation_of_both
+from tilepipe.ops.torch.attentions import (
+    NO_LSE,
+    Asked,
+    Results,
+    both_of,
+    descale_parts,
+    descale_tensors,
+    simulation_of_both,
+)
 from tilepipe.ops.torch.dispatcher import (
     is_tracing,
     library,
@@ -28,7 +35,7 @@ from tilepipe.ops.torch.dispatcher import (
     refuse_gradient,
     register,
 )
-from tilepipe.ops.torch.plan_cache import PlanCache, facts
+from tilepipe.ops.torch.plan_cache import Key, PlanCache, facts
 from tilepipe.ops.torch.products import data_ptr
 from tilepipe.ops.torch.simulated import with_options as with_options
 from tilepipe.ops.torch.tensors import (
@@ -38,6 +45,9 @@ from tilepipe.ops.torch.tensors import (
     refuse_overlap,
     span,
 )
+
+if TYPE_CHECKING:
+    from tilepipe.cuda.runtime.launching import Launcher
 
 Call = DecodeCall[torch.Tensor]
 # what `pick` of a plan takes
@@ -94,8 +104,9 @@ def _checked_tensors(call: Call) -> Extents:
     return checked(call)
 
 
-def _key(call: Call) -> object:
+def _key(call: Call) -> Key:
     """The key of a call's plan: all that the plan depends on."""
+    scales, numbers = descale_parts(call.k_descale, call.v_descale)
     return (
         facts(call.q),
         facts(call.k_cache),
@@ -103,12 +114,15 @@ def _key(call: Call) -> object:
         facts(call.cache_seqlens),
         facts(call.block_table),
         facts(call.out),
-        *(facts(x) if isinstance(x, torch.Tensor) else x for x in (call.k_descale, call.v_descale)),
+        facts(scales[0]),
+        facts(scales[1]),
+    ), (
+        *numbers,
         call.causal,
         call.window,
         call.scale,
         call.return_lse,
-        call.settings,
+        call.settings or None,
     )
 
 
@@ -169,9 +183,11 @@ def _prepare(call: Call) -> Plan:
     )
 
 
-def _launch(plan: Plan, call: Call) -> Results:
+def _launch(plan: Plan, call: Call) -> Asked:
     q, out = call.q, call.out
-    lse = torch.empty(plan.lse, dtype=torch.float32, device=plan.device)
+    lse = None
+    if call.return_lse:
+        lse = torch.empty(plan.lse, dtype=torch.float32, device=plan.device)
     if out is None:
         result = torch.empty_like(q)
     else:
@@ -179,13 +195,14 @@ def _launch(plan: Plan, call: Call) -> Results:
         refuse_overlap(NAME, out, plan.spans[-1], read)
         result = out
     if plan.launcher is None:
-        return result.zero_(), lse.fill_(-torch.inf)
+        return result.zero_(), lse if lse is None else lse.fill_(-torch.inf)
     stream = device.raw_stream(plan.ordinal)
     workspace = torch.empty(plan.workspace, dtype=torch.float32, device=plan.device)
     tickets = counters.zeros(plan.ordinal, stream, plan.tickets)
     optional = call.cache_seqlens, call.block_table, call.k_descale, call.v_descale
     places = (
-        *map(data_ptr, (q, call.k_cache, call.v_cache, result, lse)),
+        *map(data_ptr, (q, call.k_cache, call.v_cache, result)),
+        0 if lse is None else lse.data_ptr(),
         *(x.data_ptr() if isinstance(x, torch.Tensor) else 0 for x in optional),
         workspace.data_ptr(),
         workspace.data_ptr() + plan.logarithms * workspace.element_size(),
@@ -197,7 +214,7 @@ def _launch(plan: Plan, call: Call) -> Results:
     return result, lse
 
 
-plans: PlanCache[Call, Plan, Results] = PlanCache(
+plans: PlanCache[Call, Plan, Asked] = PlanCache(
     _key,
     _prepare,
     _launch,
@@ -207,7 +224,7 @@ plans: PlanCache[Call, Plan, Results] = PlanCache(
 
 def kernel(*given: Any, **named: Any) -> Results:
     """The operator on tensors: of `Inputs`."""
-    return plans.run(Inputs(*given, **named).call)
+    return both_of(plans.run(Inputs(*given, **named).call))
 
 
 def _fake(*given: Any, **named: Any) -> Results:

@@ -28,7 +28,7 @@ from tilepipe.ops.torch.dispatcher import (
     settings_of,
     settings_text,
 )
-from tilepipe.ops.torch.plan_cache import PlanCache, facts
+from tilepipe.ops.torch.plan_cache import Key, PlanCache, facts
 from tilepipe.ops.torch.products import Operand, ProductPlan, Views, order_of
 from tilepipe.ops.torch.simulated import simulation, with_options as with_options
 from tilepipe.ops.torch.tensors import TensorView, check_tensors, torch_dtype
@@ -61,16 +61,12 @@ def _checked_tensors(call: Call) -> tuple[Extents, DType]:
     return checked(call)
 
 
-def _key(call: Call) -> object:
+def _key(call: Call) -> Key:
     """The key of a call's plan: all that the plan depends on."""
-    return (
-        facts(call.a),
-        facts(call.gate),
-        facts(call.up),
-        facts(call.out),
+    return (facts(call.a), facts(call.gate), facts(call.up), facts(call.out)), (
         call.activation,
         call.out_dtype,
-        call.settings,
+        call.settings or None,
     )
 
 

@@ -46,7 +46,7 @@ from tilepipe.ops.torch.dispatcher import (
     settings_text,
     wants_gradient,
 )
-from tilepipe.ops.torch.plan_cache import PlanCache, facts
+from tilepipe.ops.torch.plan_cache import Key, PlanCache, facts
 from tilepipe.ops.torch.products import Operand, ProductPlan, Views
 from tilepipe.ops.torch.simulated import simulation, with_options as with_options
 from tilepipe.ops.torch.tensors import TensorView, check_tensors, torch_dtype
@@ -113,8 +113,9 @@ def _checked_tensors(call: Call) -> tuple[Extents, DType]:
     return checked(call)
 
 
-def _key(call: Call) -> object:
+def _key(call: Call) -> Key:
     """The key of a call's plan: all that the plan depends on."""
+    rows = _about(call), type(call.expected_rows)
     return (
         facts(call.a),
         facts(call.b),
@@ -122,10 +123,7 @@ def _key(call: Call) -> object:
         facts(call.scale_a),
         facts(call.scale_b),
         facts(call.out),
-        _about(call),
-        call.out_dtype,
-        call.settings,
-    )
+    ), (*rows, call.out_dtype, call.settings or None)
 
 
 def _about(call: Call) -> int | None:

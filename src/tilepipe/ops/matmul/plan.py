@@ -16,10 +16,10 @@ from tilepipe.ops.arrays import tma_order
 from tilepipe.ops.matmul import simulated
 from tilepipe.ops.matmul.call import MatmulCall, checked, config, without_early
 from tilepipe.ops.matmul.shapes import Product
-from tilepipe.ops.torch import products
-from tilepipe.ops.torch.plan_cache import MISALIGNED, PlanCache, facts
+from tilepipe.ops.torch import device, products
+from tilepipe.ops.torch.plan_cache import MISALIGNED, Key, PlanCache, facts
 from tilepipe.ops.torch.products import Operand, ProductPlan, Views
-from tilepipe.ops.torch.simulated import is_simulated, simulate
+from tilepipe.ops.torch.simulated import simulate
 from tilepipe.ops.torch.tensors import TensorView, check_tensors, torch_dtype
 
 Call = MatmulCall[torch.Tensor]
@@ -37,7 +37,7 @@ def checked_tensors(call: Call) -> tuple[Product, DType]:
     return checked(call, tuple(call.a.stride()))
 
 
-def _key(call: Call) -> object:
+def _key(call: Call) -> Key:
     """What the plan of a call depends on. Written out, for it is made in every call."""
     a, b = call.a, call.b
     a_address, b_address = a.data_ptr(), b.data_ptr()
@@ -47,7 +47,7 @@ def _key(call: Call) -> object:
         if call.bias is None and call.source is None and call.out is None
         else (facts(call.bias), facts(call.source), facts(call.out))
     )
-    return (
+    tensors = (
         a.shape,
         a.stride(),
         a.dtype,
@@ -58,12 +58,14 @@ def _key(call: Call) -> object:
         b.get_device(),
         low,
         others,
+    )
+    return tensors, (
         call.activation,
         call.alpha,
         call.beta,
         call.out_dtype,
         call.precision,
-        call.settings,
+        call.settings or None,
     )
 
 
@@ -166,7 +168,7 @@ def activate(z: torch.Tensor, activation: str | None) -> torch.Tensor:
 
 def _simulate(call: Call) -> torch.Tensor | None:
     """The result, where the tensors are on the CPU."""
-    if not is_simulated(call.a):
+    if not device.simulates(call.a):
         return None
     checked_tensors(call)
     found: torch.Tensor = simulate(call.operation, call, simulated.matmul)

@@ -25,7 +25,7 @@ from tilepipe.ops.torch.dispatcher import (
     settings_of,
     settings_text,
 )
-from tilepipe.ops.torch.plan_cache import PlanCache, facts
+from tilepipe.ops.torch.plan_cache import Key, PlanCache, facts
 from tilepipe.ops.torch.products import Operand, ProductPlan, Views
 from tilepipe.ops.torch.simulated import simulation, with_options as with_options
 from tilepipe.ops.torch.tensors import TensorView, check_tensors, torch_dtype
@@ -57,18 +57,10 @@ def _checked_tensors(call: Call) -> tuple[Extents, DType]:
     return checked(call)
 
 
-def _key(call: Call) -> object:
+def _key(call: Call) -> Key:
     """The key of a call's plan: all that the plan depends on."""
-    return (
-        facts(call.a),
-        facts(call.weights),
-        facts(call.scales),
-        facts(call.out),
-        call.group,
-        call.activation,
-        call.out_dtype,
-        call.settings,
-    )
+    options = call.group, call.activation, call.out_dtype, call.settings or None
+    return (facts(call.a), facts(call.weights), facts(call.scales), facts(call.out)), options
 
 
 def _prepare(call: Call) -> ProductPlan:

@@ -26,7 +26,7 @@ from tilepipe.ops.torch.dispatcher import (
     settings_text,
     wants_gradient,
 )
-from tilepipe.ops.torch.plan_cache import PlanCache, facts
+from tilepipe.ops.torch.plan_cache import Key, PlanCache, facts
 from tilepipe.ops.torch.products import Operand, ProductPlan, Views
 from tilepipe.ops.torch.simulated import simulation, with_options as with_options
 from tilepipe.ops.torch.tensors import TensorView, check_tensors
@@ -63,9 +63,9 @@ def _checked_tensors(call: Call) -> Shape:
     return checked(call)
 
 
-def _key(call: Call) -> object:
+def _key(call: Call) -> Key:
     """The key of a call's plan: all that the plan depends on."""
-    return facts(call.x), facts(call.weight), facts(call.out), call.eps, call.settings
+    return (facts(call.x), facts(call.weight), facts(call.out)), (call.eps, call.settings or None)
 
 
 def _prepare(call: Call) -> ProductPlan:

@@ -27,7 +27,7 @@ from tilepipe.ops.calls import check_shape, configured, result_dtype
 from tilepipe.ops.scaled import simulated
 from tilepipe.ops.scaled.call import ArrayKind, Recipe, recipe
 from tilepipe.ops.scaled.public import NAME, ScaledCall
-from tilepipe.ops.torch import products
+from tilepipe.ops.torch import device, products
 from tilepipe.ops.torch.dispatcher import (
     is_tracing,
     observed,
@@ -36,10 +36,9 @@ from tilepipe.ops.torch.dispatcher import (
     settings_of,
     settings_text,
 )
-from tilepipe.ops.torch.plan_cache import PlanCache, facts
+from tilepipe.ops.torch.plan_cache import Key, PlanCache, facts
 from tilepipe.ops.torch.products import Operand, ProductPlan, Views
 from tilepipe.ops.torch.simulated import (
-    is_simulated,
     simulate,
     simulation,
     with_options as with_options,
@@ -61,7 +60,7 @@ ONLY_SIMULATED = (
 def scaled_matmul(call: Call) -> torch.Tensor:
     """`ops.scaled_matmul` of PyTorch tensors, with all its options."""
     if isinstance(call.scale_a, tuple | list) or isinstance(call.scale_b, tuple | list):
-        if not is_simulated(call.a):
+        if not device.simulates(call.a):
             raise UnavailableError(ONLY_SIMULATED)
         require_simulated(f"{NAME}: a")
         paired: torch.Tensor = simulate(NAME, call, simulated.scaled_matmul)
@@ -89,7 +88,7 @@ def _checked_tensors(call: Call) -> DType:
     return result_dtype(NAME, call.out, call.out_dtype, dtypes.bfloat16)
 
 
-def _key(call: Call) -> object:
+def _key(call: Call) -> Key:
     """The key of a call's plan: all that the plan depends on."""
     return (
         facts(call.a),
@@ -98,9 +97,7 @@ def _key(call: Call) -> object:
         facts(call.scale_b),
         facts(call.bias),
         facts(call.out),
-        call.out_dtype,
-        call.settings,
-    )
+    ), (call.out_dtype, call.settings or None)
 
 
 def _prepare(call: Call) -> ProductPlan:

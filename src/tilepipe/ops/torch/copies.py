@@ -26,7 +26,7 @@ def copy(to: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 
 def launch(to: torch.Tensor, x: torch.Tensor) -> None:
     """Copies a matrix, both contiguous along the last dimension."""
-    launches.run("copy", None, lambda named, _: copies.bind(named["x"], named["y"]), x=x, y=to)
+    launches.run("copy", (), lambda named, _: copies.bind(named["x"], named["y"]), x=x, y=to)
 
 
 def as_words(to: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:

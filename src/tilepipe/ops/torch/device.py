@@ -81,6 +81,6 @@ def hopper(ordinal: int, operation: str) -> Chip:
     return driver.chip(ordinal)
 
 
-def simulates(x: torch.Tensor) -> bool:
-    """True if the kernel runs on the simulated GPU: the tensor is on the CPU."""
-    return bool(x.is_cpu)
+def simulates(x: object) -> bool:
+    """True of a tensor on the CPU: the kernel runs on the simulated GPU."""
+    return isinstance(x, torch.Tensor) and x.is_cpu

@@ -84,7 +84,7 @@ def wants_gradient(*tensors: torch.Tensor | None) -> bool:
     """True if autograd records what is done to these tensors, any of which may be None."""
     if torch.is_grad_enabled():
         for x in tensors:
-            if isinstance(x, torch.Tensor) and x.requires_grad:
+            if x is not None and isinstance(x, torch.Tensor) and x.requires_grad:
                 return True
     return False
 

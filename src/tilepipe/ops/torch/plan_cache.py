@@ -24,6 +24,9 @@ class Plan(Protocol):
         """The device."""
 
 
+Key = tuple[object, tuple[object, ...]]
+"""What the plan of a call depends on: `facts` of its tensors; its options, as the caller gave them.
+"""
 CallT = TypeVar("CallT")
 PlanT = TypeVar("PlanT", bound=Plan)
 ResultT = TypeVar("ResultT")
@@ -35,13 +38,13 @@ class PlanCache(Generic[CallT, PlanT, ResultT]):
     threads.
 
     Attributes:
-        key: what the plan of a call depends on; keeps no tensor alive.
+        key: what the plan of a call depends on; keeps no tensor alive. Of options `exact` is made.
         prepare: checks a call, chooses a configuration, compiles and loads the kernel.
         launch: of a plan on its device, which is the current one.
         simulate: the result of a call whose tensors are on the CPU; None for any other call.
     """
 
-    key: Callable[[CallT], object]
+    key: Callable[[CallT], Key]
     prepare: Callable[[CallT], PlanT]
     launch: Callable[[PlanT, CallT], ResultT]
     simulate: Callable[[CallT], ResultT | None]
@@ -55,7 +58,8 @@ class PlanCache(Generic[CallT, PlanT, ResultT]):
             BindError, UnavailableError: what `prepare` raises, at the first call of its kind.
         """
         try:
-            key = self.key(call)
+            tensors, options = self.key(call)
+            key = tensors, exact(options)
             plan = self.plans.get(key)
         except (TypeError, AttributeError, RuntimeError):
             self.prepare(call)  # which says what is wrong with an argument that has no key
@@ -82,6 +86,17 @@ class PlanCache(Generic[CallT, PlanT, ResultT]):
         """Drops every plan: the next call of each kind prepares again."""
         with self._lock:
             self.plans.clear()
+
+
+def exact(options: tuple[object, ...]) -> object:
+    """Options as a part of a key, in which those that are equal and not of one type differ, also
+    within tuples. True is 1 to Python, and a call with 1 must not find what one with True prepared:
+    nobody has asked whether it may be 1.
+    """
+    kinds = tuple(map(type, options))
+    if tuple not in kinds:
+        return options, kinds
+    return options, kinds, tuple([exact(x) for x in options if type(x) is tuple])
 
 
 def facts(x: torch.Tensor | None) -> object:

@@ -91,7 +91,7 @@ def simulation(
     """
 
     def result(call: CallT) -> Any:
-        if not is_simulated(operand(call)):
+        if not device.simulates(operand(call)):
             return None
         check(call)
         return simulate(operation, call, run)
@@ -104,11 +104,6 @@ def _arrays(what: str, x: Any) -> Any:
     if isinstance(x, tuple | list):
         return type(x)(_arrays(what, y) for y in x)
     return host_memory(x, what) if isinstance(x, torch.Tensor) else x
-
-
-def is_simulated(x: object) -> bool:
-    """True if an argument is a tensor on the CPU."""
-    return isinstance(x, torch.Tensor) and device.simulates(x)
 
 
 def announcing(
