@@ -213,6 +213,36 @@ def test_a_stage_may_take_the_place_of_a_store_slot() -> None:
     assert cooperative == {(6, 2), (7, 1)}
 
 
+def test_small_products_look_at_small_tiles_only() -> None:
+    def areas(m: int, n: int, batch: int = 1) -> list[int]:
+        found = heuristics.candidates(Problem(m, n, 4096, batch))
+        return [cfg.bm * cfg.bn for cfg in found]
+
+    small, middle, every = areas(64, 128), areas(256, 1024), areas(2048, 2048)
+    assert [max(small), max(middle)] == [8192, 16384]
+    assert 3 * len(small) < len(every)
+    assert 3 * len(middle) < 2 * len(every)
+    assert len(areas(64, 128, batch=100)) == len(every), "many small ones fill large tiles"
+
+
+def test_candidates_are_made_with_few_configurations_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Making one costs tens of microseconds, since its rules are checked: the first product of a
+    process waits for all.
+    """
+    made = 0
+    check = GemmConfig.__post_init__
+
+    def counted(cfg: GemmConfig) -> None:
+        nonlocal made
+        made += 1
+        check(cfg)
+
+    monkeypatch.setattr(GemmConfig, "__post_init__", counted)
+    chip = replace(tp.H200, name="another")
+    found = heuristics.candidates(Problem(4096, 4096, 4096), chip)
+    assert 1000 < len(found) < made < 4 * len(found)
+
+
 @pytest.mark.parametrize("extent", [1, 1 << 18])
 def test_the_smallest_and_the_largest_products_have_times(extent: int) -> None:
     """Eighth powers of them stay within the range of float32."""

@@ -4,8 +4,8 @@ they obey together.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import Self
+from dataclasses import Field, dataclass, fields, replace
+from typing import Any, Self
 
 import tilepipe as tp
 from tilepipe.host_arguments import INT32_MAX, plain_int, shown
@@ -24,21 +24,20 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Raises BindError for a setting of the wrong kind, and for broken rules."""
-        for field in fields(self):
-            kind, value = type(field.default), getattr(self, field.name)
-            if kind is int and (number := plain_int(value)) is not None:
-                object.__setattr__(self, field.name, value := number)  # of NumPy, too
+        numbers: list[tuple[str, int]] = []
+        for field in _fields(type(self)):
+            name, kind = field.name, type(field.default)
+            value = getattr(self, name)
+            if kind is int and type(value) is not int and (number := plain_int(value)) is not None:
+                object.__setattr__(self, name, value := number)  # of NumPy, too
             if type(value) is not kind:
-                raise tp.BindError(f"{field.name} must be {_KINDS[kind]}, got {shown(value)}")
-        numbers = [field.name for field in fields(self) if isinstance(field.default, int)]
-        least = {name: LEAST.get(name, 1) for name in numbers}
-        broken = [
-            f"{name} must be at least {n}" for name, n in least.items() if getattr(self, name) < n
-        ]
-        most = {name: MOST.get(name, INT32_MAX) for name in numbers}
-        broken = broken or [
-            f"{name} must be at most {n}" for name, n in most.items() if getattr(self, name) > n
-        ]
+                raise tp.BindError(f"{name} must be {_KINDS[kind]}, got {shown(value)}")
+            if isinstance(value, int):
+                numbers.append((name, value))
+        least = ((name, x, LEAST.get(name, 1)) for name, x in numbers)
+        most = ((name, x, MOST.get(name, INT32_MAX)) for name, x in numbers)
+        broken = [f"{name} must be at least {n}" for name, x, n in least if x < n]
+        broken = broken or [f"{name} must be at most {n}" for name, x, n in most if x > n]
         broken = broken or [rule for rule, holds in self._rules().items() if not holds]
         if broken:
             raise tp.BindError(f"{'; '.join(broken)} ({self})")
@@ -50,7 +49,7 @@ class Settings:
     @classmethod
     def names(cls) -> list[str]:
         """The names of the settings: of the fields that can be given."""
-        return [field.name for field in fields(cls) if field.init]
+        return [field.name for field in _fields(cls) if field.init]
 
     def as_dict(self) -> dict[str, int | str]:
         """The settings by name."""
@@ -59,3 +58,15 @@ class Settings:
     def _rules(self) -> dict[str, bool]:
         """Sentences, and whether they hold; all numbers are at least 1, or as `LEAST` says."""
         raise NotImplementedError
+
+
+# A heuristic makes thousands of configurations, each of which asks for its fields.
+_known: dict[type, tuple[Field[Any], ...]] = {}
+
+
+def _fields(cls: type[Settings]) -> tuple[Field[Any], ...]:
+    """`dataclasses.fields` of a class, put together once."""
+    found = _known.get(cls)
+    if found is None:
+        found = _known[cls] = fields(cls)
+    return found

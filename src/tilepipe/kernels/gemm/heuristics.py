@@ -28,6 +28,8 @@ THREE_EXTRAS_ACCUMULATOR, THREE_SOURCE_ACCUMULATOR = 112, 88  # of each of three
 # are worth a sixth or a seventh depends on the product: both are candidates.
 ENOUGH_STAGES, DEEP_STAGES, MAX_STAGES = 5, 7, 12
 SOURCE_SLOTS = 2  # while one is read, TMA fills the other
+# Where C has fewer elements than the first number, tiles of more than the second are not looked at.
+SMALL = ((1 << 14, 8192), (1 << 19, 16384))
 
 C = TypeVar("C", bound=Sm90Tiling)
 
@@ -66,7 +68,7 @@ def best(problem: Problem, chip: tp.Chip = tp.H200) -> GemmConfig:
         if found:
             return found[0]
     else:
-        configs, table = _known(_kind(problem), chip)
+        configs, table = _known(problem, chip)
         if configs:
             return configs[int(table.scores(problem).argmin())]
     raise tp.LimitError(
@@ -106,7 +108,7 @@ def ranked(problem: Problem, chip: tp.Chip = tp.H200) -> list[tuple[GemmConfig, 
         allowed = (cfg for cfg in fitting(problem, chip) if _spares_registers(problem, cfg))
         times = [(cfg, predicted_us(problem, cfg, chip)) for cfg in allowed]
         return sorted(times, key=lambda pair: pair[1])
-    configs, table = _known(_kind(problem), chip)
+    configs, table = _known(problem, chip)
     scores = table.scores(problem)
     order = np.argsort(scores, kind="stable")
     return [(configs[i], UNIT * float(scores[i]) ** (1 / 8)) for i in order]
@@ -128,12 +130,28 @@ def _kind(problem: Problem) -> Kind:
     return p.dtype, p.out_dtype, p.a_order, p.b_order, p.scales, p.extras, p.source
 
 
+def _known(problem: Problem, chip: tp.Chip) -> tuple[tuple[GemmConfig, ...], Table]:
+    """The configurations worth a look for a product, and what the model knows of them."""
+    known = _every(_kind(problem), chip)
+    elements = problem.m * problem.n
+    if problem.batch == 1:
+        for (limit, _), found in zip(SMALL, known, strict=False):
+            if elements < limit:
+                return found
+    return known[-1]
+
+
 @functools.lru_cache(maxsize=256)
-def _known(kind: Kind, chip: tp.Chip) -> tuple[tuple[GemmConfig, ...], Table]:
-    """The configurations for all products of a kind on a chip, and what the model knows of them."""
+def _every(kind: Kind, chip: tp.Chip) -> list[tuple[tuple[GemmConfig, ...], Table]]:
+    """The configurations for all products of a kind on a chip, and what the model knows of them:
+    for each size of `SMALL` those that are small enough, then all.
+    """
     problem = Problem(1, 1, 1, 1, *kind)
-    found = tuple(cfg for cfg in fitting(problem, chip) if _spares_registers(problem, cfg))
-    return found, Table.of(found, problem, chip)
+    found = [cfg for cfg in fitting(problem, chip) if _spares_registers(problem, cfg)]
+    found.sort(key=lambda cfg: cfg.bm * cfg.bn)
+    table = Table.of(found, problem, chip)
+    counts = [sum(cfg.bm * cfg.bn <= largest for cfg in found) for _, largest in SMALL]
+    return [(tuple(found[:count]), table.first(count)) for count in (*counts, len(found))]
 
 
 def fitting(problem: Problem, chip: tp.Chip = tp.H200) -> Iterator[GemmConfig]:
@@ -196,21 +214,34 @@ def fitted(cfg: C, dtype: tp.DType, chip: tp.Chip, source: bool = False) -> C | 
     """
     if not chip.resident_clusters(cfg.cluster_size):
         return None
-    slots = [cfg.changed(store_slots=count) for count in (2, 1)]  # the first is preferred
-    if source:
-        slots = [*(x.changed(source_slots=SOURCE_SLOTS) for x in slots), *slots]
-    best = max(slots, key=lambda x: min(stages_for(x, dtype, chip), ENOUGH_STAGES))
-    stages = stages_for(best, dtype, chip)
-    return best.changed(stages=min(stages, MAX_STAGES)) if stages >= 3 else None
+    best, most = cfg, 0
+    for each in _with_slots(cfg, source):  # the first is preferred
+        stages = stages_for(each, dtype, chip)
+        if min(stages, ENOUGH_STAGES) > min(most, ENOUGH_STAGES):
+            best, most = each, stages
+        if most >= ENOUGH_STAGES:
+            break
+    return best.changed(stages=min(most, MAX_STAGES)) if most >= 3 else None
+
+
+def _with_slots(cfg: C, source: bool) -> Iterator[C]:
+    """The configuration with two store slots and with one, in this order; where there is a source,
+    first with a ring for it.
+    """
+    for ring in ({"source_slots": SOURCE_SLOTS}, {}) if source else ({},):
+        for count in (2, 1):
+            as_it_is = not ring and cfg.store_slots == count
+            yield cfg if as_it_is else cfg.changed(store_slots=count, **ring)
 
 
 def deeper(cfg: C, dtype: tp.DType, chip: tp.Chip) -> list[C]:
     """The configuration with a sixth or seventh stage in the place of a store slot, if that gives
     it one and it does not split K: what a CTA stores is then a part of a tile.
     """
+    if cfg.store_slots == 1 or cfg.split_k > 1 or cfg.stages >= DEEP_STAGES:
+        return []
     fewer = with_one_slot(cfg, dtype, chip)
-    deep = cfg.store_slots > 1 and cfg.split_k == 1 and cfg.stages < fewer.stages <= DEEP_STAGES
-    return [fewer] if deep else []
+    return [fewer] if cfg.stages < fewer.stages <= DEEP_STAGES else []
 
 
 def with_one_slot(cfg: C, dtype: tp.DType, chip: tp.Chip) -> C:
@@ -221,8 +252,8 @@ def with_one_slot(cfg: C, dtype: tp.DType, chip: tp.Chip) -> C:
 
 def stages_for(cfg: Sm90Tiling, dtype: tp.DType, chip: tp.Chip) -> int:
     """Stages that fit in shared memory, 0 where not even two do."""
-    fixed = smem_bytes(cfg.changed(stages=2), dtype)
     each = (cfg.bm + cfg.bn) * cfg.bk * dtype.nbytes * cfg.k_group_size
+    fixed = smem_bytes(cfg, dtype) + (2 - cfg.stages) * each
     return 2 + (chip.smem_per_cta - fixed) // each if fixed <= chip.smem_per_cta else 0
 
 

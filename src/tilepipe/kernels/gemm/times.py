@@ -9,6 +9,7 @@ configuration at a time, by which the kernels that are several products choose.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -179,14 +180,17 @@ class Table:
         for row, each in zip(corrections, x.traits, strict=True) if known else ():
             row += sum(value * known[name] for name, value in each.items() if name in known)
         corrections[:, 0] += 1.0
-        self.corrections = kept(corrections / UNIT)
+        self.corrections = kept(corrections.T / UNIT)
         self.extents, self.k, self.resident = kept(x.extents), kept(x.k), kept(x.resident)
-        self.outside = kept(x.parts * model.outside)
-        self.parts = kept(x.parts.sum(axis=0) * (1 + model.outside))
-        self.skews = tuple(kept([*model.skew, 1.0]))
-        self.wait, self.far = (kept(y / (x.stages - 1)) for y in (model.latency, model.far))
-        self.chip_share = kept(x.size / model.chip_loads)
-        self.new = kept(1 / (x.size * x.parts.sum(axis=0)))
+        # what a CTA loads, by the time that takes alone, for each distance of rows from a line
+        skews, parts = (*model.skew, 1.0), x.parts / model.sm_loads
+        self.outside = tuple(kept(parts * (model.outside * skew)) for skew in skews)
+        self.parts = tuple(kept(parts.sum(axis=0) * ((1 + model.outside) * skew)) for skew in skews)
+        # by how much other clusters, and bytes that are not in L2, slow loads down
+        self.crowd = kept(x.size * (model.sm_loads / model.chip_loads))
+        self.new = kept(model.missed / (x.size * x.parts.sum(axis=0)))
+        self.wait = kept(model.latency / (x.stages - 1))
+        self.far = kept(model.far / model.missed / (x.stages - 1))
         store = model.store * x.area / (128 * 256) + model.slice * x.slices + model.box * x.boxes
         store *= model.extras if extras else 1.0
         last = store * np.where(x.pingpong, model.hidden, 0.0)
@@ -211,6 +215,20 @@ class Table:
         settings = Settings(configs, problem.dtype, problem.out_dtype, chip)
         return cls(settings, H200, problem.extras or problem.scales != "none", np.float32)
 
+    def first(self, count: int) -> Table:
+        """The table of the first configurations only."""
+
+        def part(value: Any) -> Any:
+            if isinstance(value, tuple):
+                return tuple(map(part, value))
+            array = isinstance(value, np.ndarray)
+            return np.ascontiguousarray(value[..., :count]) if array else value
+
+        found = copy.copy(self)
+        for name, value in vars(self).items():
+            setattr(found, name, part(value))
+        return found
+
     def powers(self, facts: Facts) -> tuple[Floats, Floats]:
         """The fourth powers of what a launch takes by the model, and of what the power limit
         allows, in units of `UNIT`.
@@ -220,63 +238,67 @@ class Table:
         stands in one array, since an operation costs as much as hundreds of elements.
         """
         model = self.model
-        ratios = np.empty_like(self.extents)
-        np.divide(facts.rows, self.extents[0], out=ratios[0])
-        np.divide(facts.cols, self.extents[1], out=ratios[1])
-        counts = np.ceil(ratios)
-        tiles = counts[0] * counts[1]
-        tiles *= facts.batch
-        waves = np.ceil(tiles / self.resident)
-        busy = tiles * self.chip_share  # CTAs, by what all may load in a microsecond
-        busy /= waves
-        steps = np.ceil(facts.k / self.k)
-        all_steps = tiles * steps
+        limits = np.empty_like(self.extents)
+        load, wait = limits  # at first, rows and columns of tiles
+        np.divide(facts.rows, self.extents[0], out=load)
+        np.divide(facts.cols, self.extents[1], out=wait)
+        counts = np.ceil(limits)
+        limits /= counts  # the part of the rows and columns of tiles that is inside
+        limits *= _either(facts.loads_off, self.outside)
+        np.add(load, wait, out=load)
+        np.subtract(_either(facts.loads_off, self.parts), load, out=load)
+        tiles, busy = counts
+        tiles *= busy
+        if not isinstance(facts.batch, int) or facts.batch > 1:
+            tiles *= facts.batch
+        waves = tiles / self.resident
+        np.ceil(waves, out=waves)
+        steps = facts.k / self.k
+        np.ceil(steps, out=steps)
+        np.divide(tiles, waves, out=busy)
+        busy *= self.crowd
+        tiles *= steps
+        all_steps = tiles
         missed = self.new * facts.inputs
         missed /= all_steps
-        ratios /= counts  # the part of the rows and columns of tiles that is inside
-        ratios *= self.outside
-        limits = np.empty_like(ratios)
-        load = np.subtract(self.parts, ratios[0], out=limits[0])
-        load -= ratios[1]
-        rates = missed * (model.missed / model.sm_loads)
-        rates += busy
-        rates += 1 / model.sm_loads
-        load *= rates
-        load *= _either(facts.loads_off, self.skews)
-        wait = np.multiply(missed, self.far, out=limits[1])
+        np.multiply(missed, self.far, out=wait)
         wait += self.wait
+        missed += busy
+        missed += 1.0
+        load *= missed
         limits *= limits
         limits *= limits
         limits *= limits
-        step = limits[0] + limits[1]
+        step = np.add(load, wait, out=missed)
         step += self.step
         for _ in range(3):
             np.sqrt(step, out=step)
         whole = (facts.inputs + facts.results * model.written) / model.dram
         whole = whole + facts.again / model.again
-        times = np.empty((3, *tiles.shape), dtype=self.dtype)
-        body = np.multiply(steps, step, out=times[0])
+        times = np.empty((3, *step.shape), dtype=self.dtype)
+        body, memory, power = times
+        np.multiply(steps, step, out=body)
         body += _either(facts.stores_off, self.each_store)
         body *= waves
         body += _either(facts.stores_off, self.once)
-        memory = np.multiply(
-            busy, whole * (-model.idle * model.chip_loads / self.sms), out=times[1]
-        )
+        idle = model.idle * model.chip_loads / (model.sm_loads * self.sms)
+        np.multiply(busy, whole * -idle, out=memory)
         memory += whole * (1 + model.idle)
-        power = np.multiply(all_steps, self.step_power, out=times[2])
+        np.multiply(all_steps, self.step_power, out=power)
         power += (facts.inputs + facts.results) / model.dram_power
         times *= self._factors(facts)
         times *= times
         times *= times
-        return times[0] + times[1], times[2]
+        body += memory
+        return body, power
 
     def _factors(self, facts: Facts) -> Floats:
         """The corrections."""
         traits = np.array(facts.traits, dtype=self.dtype)
         if traits.ndim == 1:
-            found: Floats = self.corrections.dot(traits)
+            found: Floats = traits.dot(self.corrections)
         else:  # of each configuration its product
-            found = (self.corrections * traits).sum(axis=1)
+            found = (self.corrections.T * traits).sum(axis=1)
         return found
 
     def scores(self, problem: Problem) -> Floats:
