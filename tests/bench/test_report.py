@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from xml.etree import ElementTree
 
 import pytest
 
 import tilepipe as tp
-from tilepipe.bench import host
+from tilepipe.bench import host, picture
 from tilepipe.bench.report import (
     Check,
     Line,
@@ -62,6 +63,28 @@ LINES = [
     line(SMALL, 4.0, 4.0, "steady"),
 ]
 SUITE = Suite("two shapes", (BIG, SMALL), Target(0.9, 0.9))
+
+
+def test_the_picture_has_a_panel_for_each_regime_and_a_colour_for_each_suite() -> None:
+    suites = [Suite("large", (BIG,), Target()), Suite("small", (SMALL,), Target())]
+    root = ElementTree.fromstring(picture.of_lines(suites, [LINES[:2], LINES[2:]], "cuBLAS"))
+    dots = {x[0].text: x.attrib for x in root.iter() if x.tag.endswith("circle") and len(x)}
+    names = (
+        "4096×4096×4096: 1.029",
+        "4096×4096×4096: 1.050",
+        "128×256×64: 0.800",
+        "128×256×64: 1.000",
+    )
+    assert list(dots) == [names[0], names[2], names[1], names[3]]
+    burst, steady, slow, even = (dots[name] for name in names)
+    assert burst["class"] == steady["class"] != slow["class"] == even["class"]
+    assert float(burst["cx"]) > float(slow["cx"]), "more FLOP"
+    assert float(burst["cy"]) < float(slow["cy"]), "faster"
+    assert float(steady["cy"]) > float(slow["cy"]), "a panel below"
+    texts = [x.text for x in root.iter() if x.tag.endswith("text")]
+    assert {"cuBLAS time / ours", "large", "small"} <= set(texts)
+    assert "after a pause: geometric mean 0.907" in texts
+    assert "steady: geometric mean 1.025" in texts
 
 
 def test_the_table_of_a_regime() -> None:

@@ -6,6 +6,7 @@ import contextlib
 import secrets
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -98,6 +99,13 @@ def bench(
         bool, typer.Option("--markdown", help="Print the tables as Markdown.")
     ] = False,
     as_json: Json = False,
+    picture: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.svg",
+            help="For a GEMM, also draw the ratios against the FLOP, a dot for each shape.",
+        ),
+    ] = None,
 ) -> None:
     """Measures a shipped kernel beside its peers (cuBLAS, cuDNN, PyTorch) on device 0, or a program
     of a file beside what --against names. Needs PyTorch.
@@ -115,13 +123,17 @@ def bench(
         markdown,
         as_json,
     )
+    if picture is not None and picture.suffix.lower() != ".svg":
+        raise BindError(f"--picture {picture}: it is drawn as SVG, --picture {picture.stem}.svg")
+    if picture is not None and not picture.parent.is_dir():
+        raise BindError(f"--picture {picture}: there is no folder {picture.parent}")
     if programs.names_file(what):
         from tilepipe.cli.bench_file import bench_file
 
-        if shapes or config != "chosen":
+        if shapes or config != "chosen" or picture:
             raise BindError(
-                "--shapes and --config are for shipped kernels; the function of a file takes -s"
-                " NAME=VALUE"
+                "--shapes, --config and --picture are for shipped kernels; the function of a file"
+                " takes -s NAME=VALUE"
             )
         if not bench_file(what, settings or [], against or [], wanted):
             raise typer.Exit(1)
@@ -134,9 +146,11 @@ def bench(
         raise BindError(
             f"there is no benchmark for '{what}'; there is one for: {', '.join(measured)}"
         )
+    if picture and not isinstance(spec, GemmSpec):
+        raise BindError(f"--picture is of products, and '{spec.name}' is none")
     given = spec.parse(settings or [])
     right = (
-        _gemm(spec, given, config, host, wanted)
+        _gemm(spec, given, config, host, wanted, picture)
         if isinstance(spec, GemmSpec)
         else _beside(spec, given, config, wanted)
     )
@@ -145,7 +159,12 @@ def bench(
 
 
 def _gemm(
-    spec: GemmSpec, given: Mapping[str, Setting], config: str, with_host: bool, wanted: Wanted
+    spec: GemmSpec,
+    given: Mapping[str, Setting],
+    config: str,
+    with_host: bool,
+    wanted: Wanted,
+    picture: Path | None,
 ) -> bool:
     choice = _choice(spec, given, config)
     base = product(spec, given)
@@ -169,6 +188,10 @@ def _gemm(
         for suite, lines in zip(suites, measured, strict=True)
         for name in regimes
     ]
+    if picture is not None:
+        from tilepipe.bench.picture import of_lines
+
+        picture.write_text(of_lines(suites, measured, gemm.peer(base)) + "\n", encoding="utf-8")
     figures = _host() if with_host else {}
     if wanted.as_json:
         found = [report.as_json(line) for lines in measured for line in lines]
