@@ -11,8 +11,9 @@ import pytest
 
 import tilepipe as tp
 from tests.gpu.test_attention_decode_gpu import on_gpu, on_host
-from tests.kernels.attention_decode.test_append import FAMILIES, ROOM, problem
-from tilepipe.kernels.attention_decode.reference import CacheArrays, appended, compare_decode
+from tests.kernels.append_kv.test_sm90 import FAMILIES, ROOM, problem
+from tilepipe.kernels.append_kv.reference import appended
+from tilepipe.kernels.attention_decode.reference import CacheArrays, compare_decode
 
 torch = pytest.importorskip("torch")
 

@@ -234,6 +234,7 @@ STEEP = {("attention", "sm_100"), ("attention", "sm_100, causal")}
 
 # Rung 10 is rung 05 with tests in place of waits. A mutant of it whose tests no longer count as
 # waits explores all their answers. Rungs 12 and 13 have nothing that synchronises.
+NOTHING_TO_MUTATE = {"append_kv"}  # a kernel without anything that synchronises
 LEFT_OUT = ("10_asking_before_waiting", "12_conversion", "13_next_token")
 
 

@@ -7,17 +7,31 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutation.cases import FAMILIES, MORE, NOT_ON_THE_PAGE, STEEP, cases
+from tests.mutation.cases import (
+    FAMILIES,
+    MORE,
+    NOT_ON_THE_PAGE,
+    NOTHING_TO_MUTATE,
+    STEEP,
+    cases,
+)
 from tests.mutation.page import page
 from tests.mutation.results import Result
 from tests.mutation.run import campaign, loaded, main
+from tilepipe.check.mutation.mutants import mutants
 from tilepipe.registry.catalog import KERNELS
 
 PAGE = Path(__file__).parents[2] / "docs" / "generated" / "mutants.md"
 
 
 def test_every_kernel_and_example_has_a_case() -> None:
-    assert {case.kernel for case in cases()} == {*KERNELS, "examples"}
+    assert {case.kernel for case in cases()} == {*KERNELS, "examples"} - NOTHING_TO_MUTATE
+
+
+@pytest.mark.parametrize("name", sorted(NOTHING_TO_MUTATE))
+def test_a_kernel_without_a_case_has_no_mutant(name: str) -> None:
+    _, instances = KERNELS[name].instances({"page": 8})
+    assert [list(mutants(x.make().launch_args.kernel)) for x in instances] == [[], []]
 
 
 def test_every_family_with_more_instances_exists() -> None:

@@ -39,6 +39,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "attention": {"s_q": 200, "s_kv": 300},
     "attention_backward": {"s_q": 200, "s_kv": 150},
     "attention_decode": {},  # its families are small
+    "append_kv": {},  # these, too
 }
 
 

@@ -44,6 +44,9 @@ HOPPER: list[tuple[str, dict[str, Any]]] = [
         for deterministic in (False, True)
     ),
     ("attention_backward", {"causal": True, "heads": 4, "kv_heads": 2}),
+    ("append_kv", {}),
+    ("append_kv", {"page": 8, "tokens": 3, "kv_heads": 9, "d": 256}),
+    ("append_kv", {"cache": "float8_e4m3", "dtype": "float32", "tokens": 2, "d": 80}),
     ("gemm_gated", {}),
     ("gemm_gated", {"cluster": 2, "activation": "gelu"}),
     ("gemm_quantised", {}),

@@ -49,6 +49,7 @@ KERNELS: dict[str, list[tuple[str, dict[str, Any], str]]] = {
     "k_grouped.sm90": [("gemm_k_grouped", {}, "sm_90a")],
     "attention.sm90": [("attention", {}, "sm_90a"), ("attention_forward", {}, "sm_90a")],
     "attention_decode.sm90": [("attention_decode", {}, "sm_90a")],
+    "append_kv.sm90": [("append_kv", {}, "sm_90a")],
     "attention_backward.sm90": [("attention_backward", {}, "sm_90a")],
     "attention.sm100": [
         ("attention", {"arch": "sm100"}, "sm_100a"),

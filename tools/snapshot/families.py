@@ -392,6 +392,20 @@ DECODE: dict[str, Settings] = {
         "left": 100,
     },
 }
+APPEND: dict[str, Settings] = {
+    "default": {},
+    "two tokens, pages": {"tokens": 2, "page": 8},
+    "more heads than a CTA takes": {"kv_heads": 9, "d": 256},
+    "short heads": {"kv_heads": 1, "d": 8, "dtype": "float16"},
+    "heads of no power of two, from float32": {"kv_heads": 3, "d": 80, "dtype": "float32"},
+    "of 8 bits": {"cache": "float8_e4m3"},
+    "of 8 bits, pages, from float32": {
+        "cache": "float8_e4m3",
+        "dtype": "float32",
+        "page": 16,
+        "tokens": 3,
+    },
+}
 _ATTENTION_SM100: dict[str, Settings] = {
     "default": {},
     "causal": {"causal": True},
@@ -426,6 +440,7 @@ def tile_families(families: dict[str, Settings], config: Config) -> dict[str, Se
 
 
 _OF_CACHE: Settings = {"batch": 3, "s": 700, "lengths": "690,130,0"}
+_TO_CACHE: Settings = {"batch": 4, "s": 40, "lengths": "1,0,40,17"}
 FAMILIES: dict[str, dict[str, Settings]] = {
     "gemm.sm90": {name: _MNK | s for name, s in GEMM_SM90.items()},
     "gemm.sm100": {name: _MNK | s for name, s in _GEMM_SM100.items()},
@@ -459,6 +474,7 @@ FAMILIES: dict[str, dict[str, Settings]] = {
     "attention_backward.sm90": _ATTENTION_BACKWARD,
     "attention.sm100": _ATTENTION_SM100,
     "attention_decode.sm90": {name: _OF_CACHE | s for name, s in DECODE.items()},
+    "append_kv.sm90": {name: _TO_CACHE | s for name, s in APPEND.items()},
 }
 
 # What is compiled unless --all is given: a few of each kernel, with everything that a kernel has in
@@ -492,6 +508,7 @@ COMPILED: dict[str, tuple[str, ...]] = {
     ),
     "attention.sm100": ("default", "d 64 causal"),
     "attention_decode.sm90": ("default", "two CTAs of an SM", "pages of 16", "three tokens"),
+    "append_kv.sm90": ("default", "of 8 bits, pages, from float32"),
 }
 
 # Problems that are run: small ones.
@@ -571,6 +588,9 @@ RUN: dict[str, dict[str, Settings]] = {
     "attention_decode.sm90": {
         "default": _OF_CACHE,
         "pages of 16": _OF_CACHE | {"page": 16, "tokens": 2},
+    },
+    "append_kv.sm90": {
+        name: _TO_CACHE | APPEND[name] for name in ("default", "of 8 bits, pages, from float32")
     },
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilepipe.errors import BindError
 from tilepipe.host_arguments import did_you_mean
+from tilepipe.registry.append_kv import APPEND_KV
 from tilepipe.registry.attention import ATTENTION
 from tilepipe.registry.attention_backward import ATTENTION_BACKWARD
 from tilepipe.registry.attention_decode import ATTENTION_DECODE
@@ -38,6 +39,7 @@ KERNELS: dict[str, KernelSpec] = {
         ATTENTION,
         ATTENTION_BACKWARD,
         ATTENTION_DECODE,
+        APPEND_KV,
         RMS_NORM,
         LAYER_NORM,
         SOFTMAX,

@@ -9,7 +9,7 @@ import pytest
 
 import tilepipe as tp
 from tests.ops.append_kv.test_simulated import B, operands, wanted
-from tilepipe.kernels.attention_decode import append
+from tilepipe.kernels.append_kv import sm90
 
 torch = pytest.importorskip("torch")
 
@@ -20,7 +20,7 @@ from tilepipe.program import kernel_function  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # PyTorch's compiler warns of its own parts
 APPEND: Any = tp.ops.append_kv
-bind = append.bind
+bind = sm90.bind
 
 
 class Emulator:
@@ -64,7 +64,7 @@ class Emulator:
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Emulator:
     """CPU tensors are taken for a GPU's."""
     emulator = Emulator()
-    monkeypatch.setattr(append, "bind", emulator.bind)
+    monkeypatch.setattr(sm90, "bind", emulator.bind)
     monkeypatch.setattr(kernel_function, "chip_of", lambda named: tp.H200)
     take_cpu_for_gpu(monkeypatch)
     torch_append.plans.forget()

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tilepipe.kernels.attention_decode.reference import CacheArrays, appended, compare_decode
+from tilepipe.kernels.append_kv.reference import appended
+from tilepipe.kernels.attention_decode.reference import CacheArrays, compare_decode
 
 append_kv = tp.ops.append_kv
 B, E4M3 = tp.bfloat16.numpy, tp.float8_e4m3.numpy

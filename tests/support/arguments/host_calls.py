@@ -18,9 +18,10 @@ import tilepipe as tp
 from tests.support.arguments.values import VALUES
 from tests.support.arguments.wanted import CONDITIONS, INTEGERS
 from tilepipe import check, testing
+from tilepipe.kernels.append_kv import sm90 as append_kv
 from tilepipe.kernels.attention import sm90_bind as attention
 from tilepipe.kernels.attention.config import AttentionConfig
-from tilepipe.kernels.attention_decode import append, sm90 as attention_decode
+from tilepipe.kernels.attention_decode import sm90 as attention_decode
 from tilepipe.kernels.attention_decode.config import DecodeConfig
 from tilepipe.kernels.gemm import sm90 as gemm
 from tilepipe.kernels.gemm.config import GemmConfig
@@ -313,7 +314,7 @@ def _ops_decode() -> Any:
 
 def _append() -> Any:
     cache, other, k, v = matrices((1, 8, 1, 8), (1, 8, 1, 8), (1, 1, 1, 8), (1, 1, 1, 8))
-    return append.bind, {
+    return append_kv.bind, {
         "k_cache": cache,
         "v_cache": other,
         "k": k,

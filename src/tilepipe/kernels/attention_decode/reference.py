@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,6 @@ Lengths = npt.NDArray[np.int32]
 
 
 SIZE = 64.0  # of the values of a cache of 8 bits, which scales divide
-LARGEST = 448.0  # float8_e4m3
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,33 +93,6 @@ def random_cache(
         made[order] = padded.reshape(made.shape)
         pages.append(made)
     return CacheArrays(pages[0], pages[1], table, *scales)
-
-
-def appended(cache: CacheArrays, k: Array, v: Array, lengths: Lengths, room: int) -> CacheArrays:
-    """The cache after the keys and values (batch, tokens, kv_heads, d) of the last tokens of each
-    sequence have been written to it, new ones included in `lengths`, where there is room for them.
-    A scale of 0 makes zeros.
-    """
-    made, tokens = [], k.shape[1]
-    for old, new, scales in ((cache.k, k, cache.k_scales), (cache.v, v, cache.v_scales)):
-        x = old.copy()
-        for b, length in enumerate(lengths):
-            for i, place in enumerate(range(int(length) - tokens, int(length))):
-                if not 0 <= place < room:
-                    continue
-                row = new[b, i].astype(np.float32)
-                if scales is not None:
-                    by = scales[b][:, None]
-                    row = np.divide(row, by, out=np.zeros_like(row), where=by != 0)
-                if x.dtype.itemsize == 1:
-                    row = row.clip(-LARGEST, LARGEST)
-                if cache.table is None:
-                    x[b, place] = row.astype(x.dtype)
-                else:
-                    page = x.shape[1]
-                    x[cache.table[b, place // page], place % page] = row.astype(x.dtype)
-        made.append(x)
-    return replace(cache, k=made[0], v=made[1])
 
 
 def compare_decode(

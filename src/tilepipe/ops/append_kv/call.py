@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic
 
-from tilepipe.kernels.attention_decode.append_validation import Extents, check_append
+from tilepipe.kernels.append_kv.validation import Extents, check_append
 from tilepipe.ops.calls import ArrayT
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from tilepipe.kernels.attention_decode import append as append_kernel
-from tilepipe.kernels.attention_decode.append_validation import NAME, Extents
+from tilepipe.kernels.append_kv import sm90 as append_kernel
+from tilepipe.kernels.append_kv.validation import NAME, Extents
 from tilepipe.ops.append_kv import simulated
 from tilepipe.ops.append_kv.call import AppendCall, checked
 from tilepipe.ops.calls import Array, Progress

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilepipe.host_arguments import plain
-from tilepipe.kernels.attention_decode.append_validation import NAME
+from tilepipe.kernels.append_kv.validation import NAME
 from tilepipe.ops.append_kv.call import AppendCall
 from tilepipe.ops.calls import ArrayT, Progress, gpu_module
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilepipe.kernels.attention_decode import append as kernel
-from tilepipe.kernels.attention_decode.append_validation import NAME
+from tilepipe.kernels.append_kv import sm90 as kernel
+from tilepipe.kernels.append_kv.validation import NAME
 from tilepipe.ops.append_kv.call import AppendCall, checked
 from tilepipe.ops.arrays import require_arrays, require_writable, shared
 from tilepipe.ops.calls import Array, Progress

@@ -8,7 +8,7 @@ of the cache. A token whose place is outside of the cache is left out.
 from __future__ import annotations
 
 import tilepipe as tp
-from tilepipe.kernels.attention_decode.append_validation import NAME, check_append
+from tilepipe.kernels.append_kv.validation import NAME, check_append
 from tilepipe.kernels.attention_decode.validation import of_descale
 from tilepipe.kernels.common.validation import Array, mapped, unboxed
 

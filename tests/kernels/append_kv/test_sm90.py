@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tilepipe.kernels.attention_decode.append import bind
-from tilepipe.kernels.attention_decode.reference import CacheArrays, appended
+from tilepipe.kernels.append_kv.reference import appended
+from tilepipe.kernels.append_kv.sm90 import bind
+from tilepipe.kernels.attention_decode.reference import CacheArrays
 
 FAMILIES: dict[str, dict[str, Any]] = {
     "default": {},

@@ -1,0 +1,1 @@
+"""New keys and values that go into a cache in GPU memory."""
