@@ -21,7 +21,6 @@ from tilepipe.kernels.gemm_k_grouped.heuristics import TUNABLE as K_GROUPED, KGr
 from tilepipe.kernels.rows.choice import TUNABLES as ROWS, RowProblem
 from tilepipe.kernels.rows.config import RowConfig
 from tilepipe.kernels.rows.team import part_rows
-from tilepipe.program import kernel_function
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -134,7 +133,6 @@ def bound(monkeypatch: pytest.MonkeyPatch) -> list[RowConfig | None]:
     """
     take_cpu_for_gpu(monkeypatch)
     monkeypatch.setattr(tp.Program, "launcher", lambda program: NoLauncher())
-    monkeypatch.setattr(kernel_function, "chip_of", lambda named: tp.H200)
     monkeypatch.setattr(torch.cuda, "device", lambda ordinal: nullcontext())
     monkeypatch.setattr(launches, "_launchers", {})
     rows.partial_sums.cache_clear()

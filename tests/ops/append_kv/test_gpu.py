@@ -13,60 +13,22 @@ from tilepipe.kernels.append_kv import sm90
 
 torch = pytest.importorskip("torch")
 
-from tests.support.ops.device import STREAM, take_cpu_for_gpu  # noqa: E402
-from tests.support.ops.memory import at  # noqa: E402
+from tests.support.ops.emulated_programs import Emulator  # noqa: E402
 from tilepipe.ops.append_kv import gpu as torch_append  # noqa: E402
-from tilepipe.program import kernel_function  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # PyTorch's compiler warns of its own parts
 APPEND: Any = tp.ops.append_kv
-bind = sm90.bind
 
 
-class Emulator:
-    """What was bound, and launches, which simulate the memory at the addresses they are given."""
-
-    def __init__(self) -> None:
-        self.bound: list[dict[str, Any]] = []
-        self.launches = 0
-
-    def bind(self, k_cache: Any, v_cache: Any, k: Any, v: Any, lengths: Any, **rest: Any) -> Any:
-        bind(k_cache, v_cache, k, v, lengths, **rest)
-        names = {"k_cache": k_cache, "v_cache": v_cache, "k": k, "v": v, "lengths": lengths}
-        names["table"] = rest["block_table"]
-        for name in "kv":
-            x = rest[f"{name}_descale"]
-            names[f"{name}_scale"] = x if hasattr(x, "shape") else None
-        self.bound.append(names | {"rest": rest})
-        return self
-
-    def launcher(self) -> Any:
-        bound = self.bound[-1]
-        names = ("v_scale", "k_scale", "table", "lengths", "v", "k", "v_cache", "k_cache")
-        tensors = tuple(x for x in names if bound[x] is not None)
-
-        def launch(addresses: tuple[int, ...], stream: int) -> None:
-            assert stream == STREAM
-            self.launches += 1
-            x = {n: at(a, bound[n]) for n, a in zip(tensors, addresses, strict=True)}
-            bind(
-                x["k_cache"], x["v_cache"], x["k"], x["v"], x["lengths"],
-                block_table=x.get("table"),
-                k_descale=x.get("k_scale", bound["rest"]["k_descale"]),
-                v_descale=x.get("v_scale", bound["rest"]["v_descale"]),
-            ).run()  # fmt: skip
-
-        launch.tensors = tensors  # type: ignore[attr-defined]
-        return launch
+NAMES = {"cache_seqlens": "lengths", "block_table": "table"}
+NAMES |= {"k_descale": "k_scale", "v_descale": "v_scale"}
 
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Emulator:
     """CPU tensors are taken for a GPU's."""
     emulator = Emulator()
-    monkeypatch.setattr(sm90, "bind", emulator.bind)
-    monkeypatch.setattr(kernel_function, "chip_of", lambda named: tp.H200)
-    take_cpu_for_gpu(monkeypatch)
+    emulator.replace(monkeypatch, sm90, "bind", names=NAMES)
     torch_append.plans.forget()
     return emulator
 
@@ -153,7 +115,7 @@ def test_nothing_to_write_is_no_launch(gpu: Emulator) -> None:
     given, _ = tensors()
     APPEND(**{name: x[:0] for name, x in given.items()})
     APPEND(**given | {name: given[name][:, :0] for name in ("k_cache", "v_cache")})
-    assert gpu.launches == 0
+    assert gpu.launched == []
 
 
 def test_what_is_refused(gpu: Emulator) -> None:

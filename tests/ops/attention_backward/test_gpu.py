@@ -4,7 +4,6 @@ prepared launches, emulated in the memory that they are given.
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import replace
 from typing import Any
 
@@ -19,72 +18,24 @@ from tilepipe.ops.attention_backward.call import BackwardCall
 
 torch = pytest.importorskip("torch")
 
-from tests.support.ops.device import STREAM, take_cpu_for_gpu  # noqa: E402
-from tests.support.ops.memory import at  # noqa: E402
+from tests.support.ops.emulated_programs import Emulator  # noqa: E402
 from tilepipe.ops.attention_backward import gpu as torch_backward  # noqa: E402
 from tilepipe.ops.torch import device  # noqa: E402
-from tilepipe.ops.torch.tensors import TensorView  # noqa: E402
-from tilepipe.program import kernel_function  # noqa: E402
 
 PROGRAMS = "bind_prepare", "bind", "bind_finish"
-
-
-class Emulator:
-    """What was bound, by the names of `PROGRAMS`, for which chips, and launches, which simulate
-    the memory at the addresses that they are given.
-    """
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.bound: list[str] = []
-        self.launched: list[str] = []
-        self.chips: list[tp.Chip | None] = []
-        for name in PROGRAMS:
-            monkeypatch.setattr(kernel, name, self._noting(name, getattr(kernel, name)))
-
-    def _noting(self, name: str, bind: Any) -> Any:
-        def noted(*given: Any, chip: tp.Chip | None = None, **options: Any) -> Bound:
-            bind(*given, chip=chip, **options)  # which checks them
-            self.bound.append(name)
-            self.chips.append(chip)
-            arguments = inspect.signature(bind).bind(*given, **options).arguments
-            return Bound(name, bind, arguments, self.launched)
-
-        return noted
-
-
-class Bound:
-    """A program, its launcher, and a launch. It takes addresses in an order of its own."""
-
-    def __init__(self, name: str, bind: Any, arguments: dict[str, Any], launched: list[str]):
-        self.name, self.bind, self.arguments, self.launched = name, bind, arguments, launched
-        space = arguments.get("space")
-        named = arguments | ({} if space is None else vars(space))
-        self.views = {n: x for n, x in named.items() if isinstance(x, TensorView)}
-        self.tensors = tuple(sorted(self.views))
-
-    def launcher(self) -> Bound:
-        return self
-
-    def __call__(self, addresses: tuple[int, ...], stream: int) -> None:
-        assert stream == STREAM
-        named = zip(self.tensors, addresses, strict=True)
-        arrays = {name: at(address, self.views[name]) for name, address in named}
-        given = {name: arrays.get(name, x) for name, x in self.arguments.items()}
-        if "space" in given:
-            parts = vars(given["space"])
-            given["space"] = kernel.Workspace(**{name: arrays.get(name) for name in parts})
-        self.bind(**given).run()
-        self.launched.append(self.name)
 
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Emulator:
     """CPU tensors are taken for a GPU's."""
-    emulator = Emulator(monkeypatch)
-    monkeypatch.setattr(kernel_function, "chip_of", lambda named: tp.H200)
-    take_cpu_for_gpu(monkeypatch)
+    emulator = Emulator()
+    emulator.replace(monkeypatch, kernel, *PROGRAMS)
     torch_backward.plans.forget()
     return emulator
+
+
+def launched(gpu: Emulator) -> list[str]:
+    return [x.name for x in gpu.launched]
 
 
 def problem(
@@ -115,12 +66,12 @@ def test_a_prepared_call_is_prepared_once(gpu: Emulator, deterministic: bool) ->
     given = problem()
     options: dict[str, Any] = {"causal": True, "deterministic": deterministic}
     right(ops.attention_backward(*given, **options), given)
-    assert gpu.bound == gpu.launched == list(PROGRAMS)
+    assert gpu.bound == launched(gpu) == list(PROGRAMS)
     others = [x.clone() for x in given]
     others[0] *= 2  # dout
     right(ops.attention_backward(*others, **options), others)
     assert len(gpu.bound) == 3
-    assert gpu.launched == [*PROGRAMS, *PROGRAMS]
+    assert launched(gpu) == [*PROGRAMS, *PROGRAMS]
     ops.attention_backward(*given, causal=True, deterministic=not deterministic)
     assert len(gpu.bound) == 6
 

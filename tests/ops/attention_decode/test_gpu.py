@@ -16,71 +16,38 @@ from tilepipe.kernels.attention_decode.reference import CacheArrays, compare_dec
 
 torch = pytest.importorskip("torch")
 
-from tests.support.ops.device import STREAM, take_cpu_for_gpu  # noqa: E402
-from tests.support.ops.memory import at  # noqa: E402
+from tests.support.ops.emulated_programs import Emulator  # noqa: E402
 from tilepipe.ops.attention_decode import gpu as torch_decode  # noqa: E402
 from tilepipe.ops.torch import counters, device  # noqa: E402
-from tilepipe.program import kernel_function  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # PyTorch's compiler warns of its own parts
-bind = sm90.bind
 E4M3 = torch.float8_e4m3fn
 DECODE = tp.ops.attention_decode
 
 
-class Emulator:
-    """What was bound, and launches, which simulate the memory at the addresses they are given."""
-
-    def __init__(self) -> None:
-        self.bound: list[dict[str, Any]] = []
-        self.tickets: list[int] = []
-
-    def bind(self, q: Any, k: Any, v: Any, out: Any, lse: Any, cfg: Any, **rest: Any) -> Emulator:
-        bind(q, k, v, out, lse, cfg, **rest)
-        parts, part_lse, tickets = rest["workspace"]
-        names = {"q": q, "k": k, "v": v, "out": out, "lse": lse, "lengths": rest["cache_seqlens"]}
-        names |= {"table": rest["block_table"], "parts": parts, "part_lse": part_lse}
-        for name in ("k", "v"):
-            x = rest[f"{name}_descale"]
-            names[f"{name}_scale"] = x if hasattr(x, "shape") else None
-        self.bound.append(names | {"tickets": tickets, "cfg": cfg, "rest": rest})
-        return self
-
-    def launcher(self) -> Any:
-        bound = self.bound[-1]
-        names = ("v_scale", "k_scale", "lse", "table", "tickets", "part_lse", "parts", "lengths")
-        tensors = tuple(x for x in (*names, "out", "v", "k", "q") if bound[x] is not None)
-
-        def launch(addresses: tuple[int, ...], stream: int) -> None:
-            assert stream == STREAM
-            x = {n: at(a, bound[n]) for n, a in zip(tensors, addresses, strict=True)}
-            self.tickets.append(x["tickets"].ctypes.data)
-            bind(
-                x["q"], x["k"], x["v"], x["out"], x.get("lse"), bound["cfg"],
-                cache_seqlens=x.get("lengths"),
-                block_table=x.get("table"),
-                causal=bound["rest"]["causal"],
-                window=bound["rest"]["window"],
-                scale=bound["rest"]["scale"],
-                k_descale=x.get("k_scale", bound["rest"]["k_descale"]),
-                v_descale=x.get("v_scale", bound["rest"]["v_descale"]),
-                workspace=(x["parts"], x["part_lse"], x["tickets"]),
-            ).run()  # fmt: skip
-
-        launch.tensors = tensors  # type: ignore[attr-defined]
-        return launch
+NAMES: dict[str, str | tuple[str, ...]] = {
+    "k_cache": "k",
+    "v_cache": "v",
+    "cache_seqlens": "lengths",
+    "block_table": "table",
+    "k_descale": "k_scale",
+    "v_descale": "v_scale",
+    "workspace": ("parts", "part_lse", "tickets"),
+}
 
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Emulator:
     """CPU tensors are taken for a GPU's."""
     emulator = Emulator()
-    monkeypatch.setattr(sm90, "bind", emulator.bind)
-    # of what is bound, whose memory is no GPU's
-    monkeypatch.setattr(kernel_function, "chip_of", lambda named: tp.H200)
-    take_cpu_for_gpu(monkeypatch)
+    emulator.replace(monkeypatch, sm90, "bind", names=NAMES)
     torch_decode.plans.forget()
     return emulator
+
+
+def tickets(gpu: Emulator) -> list[int]:
+    """Where those of each launch are."""
+    return [x.addresses["tickets"] for x in gpu.launched]
 
 
 def tensors(page: int = 0, tokens: int = 1) -> tuple[dict[str, Any], Any, CacheArrays]:
@@ -153,10 +120,10 @@ def test_tickets_are_of_a_stream_and_of_each_graph(
     for _ in range(2):
         tp.ops.attention_decode(**given)
     (kept,) = counters._counters.values()
-    assert (kept.numel(), gpu.tickets) == (8, [kept.data_ptr()] * 2)
+    assert (kept.numel(), tickets(gpu)) == (8, [kept.data_ptr()] * 2)
     monkeypatch.setattr(device, "capturing", lambda: True)
     tp.ops.attention_decode(**given)
-    assert gpu.tickets[-1] != kept.data_ptr()
+    assert tickets(gpu)[-1] != kept.data_ptr()
     assert list(counters._counters.values()) == [kept]
 
 
@@ -186,7 +153,7 @@ def test_nothing_to_multiply_is_no_launch(gpu: Emulator) -> None:
     none = given | {name: given[name][:, :0] for name in ("k_cache", "v_cache")}
     assert tp.ops.attention_decode(**none, out=full) is full
     assert not full.any()
-    assert gpu.tickets == []
+    assert gpu.launched == []
 
 
 def test_what_is_refused(gpu: Emulator) -> None:

@@ -9,6 +9,7 @@ import torch
 
 import tilepipe as tp
 from tilepipe.ops.torch import device
+from tilepipe.program import kernel_function
 
 STREAM = 7
 
@@ -16,6 +17,8 @@ STREAM = 7
 def take_cpu_for_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Has the operations take CPU tensors for those of a Hopper GPU, and launch on stream 7."""
     monkeypatch.setattr(device, "simulates", lambda x: False)
+    # of what is bound, whose memory is no GPU's
+    monkeypatch.setattr(kernel_function, "chip_of", lambda named: tp.H200)
     monkeypatch.setattr(device, "hopper", lambda ordinal, operation: tp.H200)
     monkeypatch.setattr(device, "context", nullcontext)
     monkeypatch.setattr(device, "raw_stream", lambda ordinal: STREAM)

@@ -20,7 +20,6 @@ from tilepipe.kernels.attention.key_lists import HEAD
 from tilepipe.kernels.attention.packed_reference import packed_attention
 from tilepipe.kernels.attention.values import bind_turn, turned
 from tilepipe.ops.attention import plan as torch_attention
-from tilepipe.program import kernel_function
 
 bind = kernel.bind
 FP8 = tp.float8_e4m3.numpy
@@ -175,8 +174,6 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Emulator:
     monkeypatch.setattr(kernel, "bind", emulator.bind)
     monkeypatch.setattr(torch_attention, "bind_lists", emulator.bind_lists)
     monkeypatch.setattr(torch_attention, "bind_turn", emulator.bind_turn)
-    # of what is bound, whose memory is no GPU's
-    monkeypatch.setattr(kernel_function, "chip_of", lambda named: tp.H200)
     take_cpu_for_gpu(monkeypatch)
     torch_attention.plans.forget()
     return emulator
