@@ -177,7 +177,7 @@ def test_options_of_a_launch_and_of_matmul() -> None:
     )
     assert (
         names(tp.ops.append_kv)
-        == "k_cache v_cache k v cache_seqlens block_table k_descale v_descale seed progress"
+        == "k_cache v_cache k v cache_seqlens block_table k_descale v_descale seed progress unknown"
     )
     assert names(gemm.bind) == "a b c cfg bias a_scale b_scale source alpha beta chip"
     assert names(GemmConfig) == (

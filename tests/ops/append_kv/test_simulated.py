@@ -147,6 +147,31 @@ def test_what_does_not_fit(changes: dict[str, Any], words: str) -> None:
         append_kv(**operands() | changes)
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("page_table", "append_kv has no argument page_table: write block_table="),
+        ("slot_mapping", "has no argument slot_mapping: write block_table= and cache_seqlens="),
+        ("kv_layout", "of one with the heads outside, pass cache.swapaxes(1, 2)"),
+        ("out", "has no argument out: k_cache and v_cache are written in place"),
+        ("k_scale", "has no argument k_scale: write k_descale="),
+        ("kscale", "append_kv has no argument kscale. Did you mean k_descale=? It takes k_cache,"),
+        ("block_tabel", "Did you mean block_table=?"),
+    ],
+)
+def test_arguments_that_there_are_not(name: str, words: str) -> None:
+    given = operands()
+    with pytest.raises(tp.BindError, match=re.escape(words)):
+        append_kv(**given, **{name: None})
+    del given["cache_seqlens"]
+    decode: Any = tp.ops.attention_decode
+    if name not in ("out", "kscale"):
+        with pytest.raises(
+            tp.BindError, match=re.escape(words.replace("append_kv", "attention_decode"))
+        ):
+            decode(given["k"], given["k_cache"], given["v_cache"], **{name: None})
+
+
 def test_what_is_written_has_memory_of_its_own() -> None:
     given = operands()
     both = "k_cache shares memory with v_cache, which is written, too"

@@ -8,7 +8,17 @@ from dataclasses import dataclass
 from typing import Generic
 
 from tilepipe.kernels.append_kv.validation import Extents, check_append
+from tilepipe.ops import caches
 from tilepipe.ops.calls import ArrayT
+
+ELSEWHERE = caches.ELSEWHERE | {
+    "out": "k_cache and v_cache are written in place",
+    "key": "write k=",
+    "value": "write v=",
+    "key_cache": "write k_cache=",
+    "value_cache": "write v_cache=",
+    "kv_cache_dtype": "it is the dtype of k_cache and v_cache",
+}
 
 
 @dataclass

@@ -4,12 +4,14 @@ cache; on the GPU for CUDA tensors, on the simulator for NumPy arrays and for te
 
 from __future__ import annotations
 
+from typing import Never
+
 import numpy as np
 
 from tilepipe.host_arguments import plain
 from tilepipe.kernels.append_kv.validation import NAME
-from tilepipe.ops.append_kv.call import AppendCall
-from tilepipe.ops.calls import ArrayT, Progress, gpu_module
+from tilepipe.ops.append_kv.call import ELSEWHERE, AppendCall
+from tilepipe.ops.calls import ArrayT, Progress, check_settings, gpu_module, refuse_elsewhere
 
 
 def append_kv(
@@ -24,6 +26,7 @@ def append_kv(
     v_descale: ArrayT | float | None = None,
     seed: int = 0,
     progress: Progress | None = None,
+    **unknown: Never,
 ) -> None:
     """Writes the keys and values of the last tokens of each sequence to the cache that
     `attention_decode` reads, in place: token i of sequence b becomes key cache_seqlens[b] - tokens
@@ -47,6 +50,7 @@ def append_kv(
             `attention_decode` multiplies with them: float32 (batch, kv_heads), or a number; 1
             unless given. Where one is 0, zeros are stored: that of a head of zeros may be 0.
         seed, progress: of the simulator, see `Program.run`; not on a GPU.
+        unknown: refused; of arguments of other libraries the message says what there is instead.
 
     Raises:
         BindError: shapes, dtypes, strides or devices that do not fit, a cache whose elements share
@@ -57,6 +61,8 @@ def append_kv(
     CUDA tensors: safe in CUDA graphs (call once before capturing), from several threads and under
     `torch.compile`; see docs/reference/ops.md.
     """
+    refuse_elsewhere(NAME, unknown, ELSEWHERE)
+    check_settings(NAME, AppendCall, tuple(unknown.items()), ())
     call = AppendCall(
         k_cache, v_cache, k, v, cache_seqlens, block_table, plain(k_descale), plain(v_descale)
     )

@@ -12,6 +12,7 @@ from tilepipe.kernels.attention_decode.choice import TUNABLE, DecodeProblem
 from tilepipe.kernels.attention_decode.config import DecodeConfig
 from tilepipe.kernels.attention_decode.validation import NAME, Extents, check_decode
 from tilepipe.kernels.common import tuned
+from tilepipe.ops import caches
 from tilepipe.ops.calls import (
     ArrayT,
     Settings,
@@ -23,18 +24,12 @@ from tilepipe.ops.calls import (
 
 SETTINGS = setting_names(DecodeConfig)
 # Arguments of FlashAttention's `flash_attn_with_kvcache`, and what there is instead.
-ELSEWHERE = {
+ELSEWHERE = caches.ELSEWHERE | {
     "k": "ops.append_kv writes new keys to k_cache before the call; cache_seqlens counts them",
     "v": "ops.append_kv writes new values to v_cache before the call; cache_seqlens counts them",
     "softmax_scale": "write scale=",
-    "page_table": "write block_table=",
     "return_softmax_lse": "write return_lse=",
-    "rotary_cos": "rotate q and the new keys before the call",
-    "rotary_sin": "rotate q and the new keys before the call",
-    "cache_batch_idx": "pass block_table=, whose rows may name any parts of the cache",
-    "cache_leftpad": "sequences begin at the first key of the cache",
     "window_size": "write window=(left, right)",
-    "kv_scale": "write k_descale= and v_descale=, of shape (batch, kv_heads)",
     "q_descale": "q is bfloat16 or float16, also where the cache is float8_e4m3",
     "softcap": "there is no softcap; ops.attention has one",
     "alibi_slopes": "there are no slopes; ops.attention has them",
