@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cli.copying import KERNEL, LOAD, READ, Call, at, report
+from tilepipe.check import decide
 
 # -- verdicts --------------------------------------------------------------------------
 
@@ -140,7 +141,7 @@ def test_exploring_comes_to_the_same_verdict(file: Path, tilepipe: Call) -> None
 @pytest.mark.slow
 def test_a_bound_is_said(tilepipe: Call) -> None:
     settings = [x for s in ("stages=2", "m=384", "n=128", "k=320") for x in ("-s", s)]
-    args = ["check", "gemm", "-s", "arch=sm100", *settings, "--traces", "2"]
+    args = ["check", "gemm", "-s", "arch=sm100", *settings, "--traces", "2", "--small"]
     found = report(tilepipe(*args, "--json"), 2)
     assert (found["verdict"], found["bound"]) == ("undecided", "2 executions")
     code, out, _ = tilepipe(*args)
@@ -244,6 +245,39 @@ def test_what_is_too_small_is_refused_unless_it_is_meant(
     for said in (*words, "too small to say much", "--small"):
         assert said in err
     assert report(tilepipe("check", *args, "--small", "--json"))["verdict"] == "verified"
+
+
+DRAWN = """import numpy as np
+import tilepipe as tp
+
+@tp.kernel(grid=lambda out: out.shape[0])
+def drawn(ctx, count, out):
+    @ctx.role("one", warps=1)
+    def one():
+        with ctx.elect_one():
+            ctx.store(out[ctx.atomic_add(count[0], 1)], ctx.block_id)
+
+def program(ctas: int = 2):
+    return drawn.bind(np.zeros(1, np.int32), np.zeros(ctas, np.int32))
+"""
+
+
+def test_what_is_too_small_is_refused_before_it_is_explored(
+    tmp_path: Path, tilepipe: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "drawn.py"
+    file.write_text(DRAWN)
+    explored: list[object] = []
+    explore = decide._explore
+    monkeypatch.setattr(
+        decide, "_explore", lambda *given: explored.append(given) or explore(*given)
+    )
+    for more in ([], ["--explore"]):
+        code, _, err = tilepipe("check", f"{file}:program", "-s", "ctas=1", *more)
+        assert (code, explored) == (2, [])
+        assert "too small to say much of the kernel:\nthere is one CTA" in err
+    assert report(tilepipe("check", f"{file}:program", "--json"))["method"] == "explored"
+    assert explored
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from tilepipe.check.proofs.guards import Guards, NotAWaitError
 from tilepipe.check.proofs.polling import Kind
 from tilepipe.check.unreached import Coverage
 from tilepipe.check.verdict import (
+    NOT_EXPLORED,
     NOT_MODELLED,
     Bounds,
     Conclusion,
@@ -26,6 +27,7 @@ from tilepipe.check.verdict import (
     Method,
     Reductions,
     Verdict,
+    most_completed,
     require_options,
 )
 from tilepipe.errors import SimFault
@@ -47,7 +49,7 @@ _LOOPED_TESTS = ("mbarrier.try_wait", "mbarrier.test_wait")
 def check(
     launch: AnyLaunch,
     *,
-    explore: bool = False,
+    explore: bool | None = False,
     bounds: Bounds = Bounds(),  # noqa: B008
     reductions: Reductions = Reductions(),  # noqa: B008
     rules: Rules = "practice",
@@ -60,7 +62,8 @@ def check(
     Args:
         launch: of a kernel of this project (`program.launch_args`), or of PTX
             (`tilepipe.ptx.Kernel.bind`).
-        explore: explore even where a single execution decides.
+        explore: explore even where a single execution decides; None: not even where it does not,
+            which is then undecided, and known to be large enough or not.
         bounds: limits after which the verdict is "undecided".
         reductions: which reductions of the search to use.
         rules: "practice", what shipped compilers rely on, or "strict", the PTX ISA to the letter:
@@ -82,7 +85,9 @@ def check(
     return decide(explorer, explore, instance, shorten)
 
 
-def decide(explorer: Explorer, explore: bool, instance: str, shorten: bool = True) -> Verdict:
+def decide(
+    explorer: Explorer, explore: bool | None, instance: str, shorten: bool = True
+) -> Verdict:
     """The verdict on the launch of an explorer."""
     front_end = explorer.front_end
     with quiet_numbers():
@@ -102,6 +107,8 @@ def decide(explorer: Explorer, explore: bool, instance: str, shorten: bool = Tru
             if not bound.startswith(NOT_MODELLED):
                 bound += _of_fewer_clusters(front_end)
         found = explorer.found
+        if attempt.left and not found.fault:
+            bound = bound or NOT_EXPLORED
         faults: list[Fault] = []
         if found.fault is not None:
             faults.append(
@@ -144,16 +151,17 @@ def _of_fewer_clusters(front_end: FrontEnd) -> str:
 @dataclass(eq=False, slots=True)
 class _Attempt:
     """The facts that an attempt to decide a launch has established, apart from the explorer's
-    findings. `why`: one execution does not decide it.
+    findings. `why`: one execution does not decide it. `left`: what is to be explored was not.
     """
 
     method: Method = "single-execution"
     facts: list[str] = field(default_factory=list)
     why: str = ""
     completions: dict[str, list[list[int]]] = field(default_factory=dict)
+    left: bool = False
 
 
-def _decides(explorer: Explorer, explore: bool, attempt: _Attempt) -> bool:
+def _decides(explorer: Explorer, explore: bool | None, attempt: _Attempt) -> bool:
     """Performs one execution for each lane that may be elected, and each number of clusters that
     may run at once, and explores the executions that
     are not equivalent to it. Returns whether that decides the launch.
@@ -185,12 +193,12 @@ def _decides(explorer: Explorer, explore: bool, attempt: _Attempt) -> bool:
         if not front_end.guards.tests:
             return True
         front_end.guards = Guards()
-    attempt.completions, attempt.facts = {}, []
+    attempt.completions, attempt.facts, attempt.left = {}, [], False
     explorer.restart()
     return False
 
 
-def _decides_residents(explorer: Explorer, explore: bool, attempt: _Attempt) -> bool:
+def _decides_residents(explorer: Explorer, explore: bool | None, attempt: _Attempt) -> bool:
     """Performs one execution with the present number of clusters at once, and explores those that
     are not equivalent to it. Returns whether, of executions with fewer clusters at once, one for
     each number is enough.
@@ -199,7 +207,7 @@ def _decides_residents(explorer: Explorer, explore: bool, attempt: _Attempt) -> 
     first = explorer.begin(range(front_end.clusters), 0)
     if explorer.perform(first, first.run_to_end) or explorer.has_fault_of_order(first):
         return False
-    attempt.completions = first.phases_completed()
+    attempt.completions = most_completed(attempt.completions, first.phases_completed())
     order = first.causal_order
     advice = [*order.unobserved_phases(), *order.sums_in_any_order(), *never_inside(first.world)]
     add(explorer.found.advice, advice)
@@ -216,7 +224,10 @@ def _decides_residents(explorer: Explorer, explore: bool, attempt: _Attempt) -> 
     ):
         attempt.method = "explored"
         attempt.why = attempt.why or why_explored.by_order(first)
-        _explore(explorer, first)
+        if explore is None:
+            attempt.left = True
+        else:
+            _explore(explorer, first)
     elif not explore:
         attempt.facts = _facts(first)
     return False

@@ -23,6 +23,7 @@ UNLIMITED = 1 << 60  # steps of one execution
 # the prefix of a bound that comes from what the machine, or the reader of PTX, does not model: more
 # time would not lift it
 NOT_MODELLED = "not modelled: "
+NOT_EXPLORED = "its first executions, which do not decide it"  # with explore=None
 _SEVERITY: dict[str, int] = {"verified": 0, "undecided": 1, "fault": 2}
 
 
@@ -112,7 +113,8 @@ def require_options(
     Raises:
         BindError: an option has the wrong type; the message says what to write.
     """
-    require_bool(explore, "explore=")
+    if explore is not None:
+        require_bool(explore, "explore=")
     require_function(progress, "progress=")
     if not isinstance(instance, str):
         raise BindError(
@@ -146,7 +148,8 @@ class Verdict:
         facts: what the single execution proves for all interleavings.
         bound: the limit that was hit, if the verdict is "undecided".
         completions: mbarrier array -> for each CTA of the grid, the number of completed phases of
-            each barrier of the array.
+            each barrier of the array; where several numbers of clusters at once are tried, with the
+            one with which a CTA completes most.
         grid: the number of CTAs.
         coverage: of a verified instance, the lines of source that its executions have reached, and
             those that none has.
@@ -287,6 +290,17 @@ def combine(verdicts: Iterable[Verdict]) -> Verdict:
             coverage=first.coverage | v.coverage,
         )
     return first
+
+
+Completions = dict[str, list[list[int]]]  # see `Verdict`
+
+
+def most_completed(x: Completions, y: Completions) -> Completions:
+    """For each mbarrier array those of two executions in which a CTA completes more phases."""
+    return {
+        name: max(x.get(name, []), y.get(name, []), key=lambda ctas: max(map(sum, ctas), default=0))
+        for name in {**x, **y}
+    }
 
 
 def too_small(verdicts: Sequence[Verdict]) -> str:

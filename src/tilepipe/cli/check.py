@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -124,8 +125,6 @@ def check(
             checker.Bounds(traces=traces, seconds=seconds),
         )
         may_refuse = not (small or found.own_launches)
-        if explore and may_refuse:
-            _refuse_small(_sized(recipes, bounds, by))
         with counting("checking", as_json) as bar:
             # and the execution that is under way
             report = (
@@ -134,15 +133,19 @@ def check(
                 else lambda name, done, left: bar(done, done + left + 1)
             )
             try:
-                verdicts = check_all(
-                    recipes, jobs=jobs, explore=explore, bounds=bounds, rules=by, progress=report
-                )
+                checked = partial(check_all, bounds=bounds, rules=by, progress=report)
+                decided = _first_executions(recipes, checked, jobs) if may_refuse else {}
+                if explore:
+                    decided = {}
+                left = [i for i in range(len(recipes)) if i not in decided]
+                if left:
+                    rest = checked([recipes[i] for i in left], jobs=jobs, explore=explore)
+                    decided |= dict(zip(left, rest, strict=True))
+                verdicts = [decided[i] for i in range(len(recipes))]
             except KeyboardInterrupt as error:
                 notes(error)
                 raise typer.Exit(130) from None
         combined = checker.combine(verdicts)
-        if combined.ok and may_refuse:
-            _refuse_small(verdicts)
         if combined.ok and found.own_launches and not small and max(v.grid for v in verdicts) == 1:
             combined = replace(combined, advice=[*combined.advice, ONE_CTA])
         number = next((i for i, v in enumerate(verdicts) if v.faults), -1)
@@ -186,26 +189,26 @@ class _Heartbeat:
             )
 
 
-def _sized(recipes: Sequence[Instance], bounds: Bounds, rules: Rules) -> list[Verdict]:
-    """One execution of each instance, for its size; none where one of them ends in a fault, which
-    matters more.
+def _first_executions(
+    recipes: Sequence[Instance], checked: Callable[..., list[Verdict]], jobs: int
+) -> dict[int, Verdict]:
+    """The verdicts on the instances that are verified without exploring, by number.
+
+    Raises:
+        BindError: all together are too small, as their first executions show; unless one ends in a
+            fault, which matters more.
     """
-    from tilepipe.check.parallel import check_all
-
-    verdicts = check_all(recipes, bounds=replace(bounds, traces=1), rules=rules)
-    return [] if any(v.faults for v in verdicts) else verdicts
-
-
-def _refuse_small(verdicts: Sequence[Verdict]) -> None:
     from tilepipe.check.verdict import too_small
 
-    problem = too_small(verdicts) if verdicts else ""
+    verdicts = checked(recipes, jobs=min(jobs, len(recipes)), explore=None)
+    problem = "" if any(v.faults for v in verdicts) else too_small(verdicts)
     if problem:
         raise BindError(
             f"too small to say much of the kernel:\n{problem}\n"
             "Give each CTA more work (rounds of the loops that use these rings, or tiles), on two"
             " CTAs at least; or check it as it is with --small."
         )
+    return {i: v for i, v in enumerate(verdicts) if v.ok}
 
 
 def _save(

@@ -59,6 +59,18 @@ def test_an_ordinary_store_to_a_flag_is_why() -> None:
     assert combine([verdict("relaxed"), cut]).explored_because == explored.explored_because
 
 
+def test_first_executions_alone_know_the_reason_and_the_size() -> None:
+    explored, first = verdict(""), verdict("", explore=None)
+    assert first.verdict == "undecided"
+    assert first.bound == "its first executions, which do not decide it"
+    assert first.explored_because == explored.explored_because
+    assert first.traces < explored.traces
+    assert (first.grid, first.completions) == (explored.grid, explored.completions)
+    same = verdict("relaxed", explore=None), verdict("relaxed")
+    assert same[0].ok
+    assert same[0].facts == same[1].facts
+
+
 def test_one_execution_needs_no_reason() -> None:
     assert (verdict("relaxed").method, verdict("relaxed").explored_because) == (
         "single-execution",

@@ -42,7 +42,7 @@ def check_all(
     *,
     jobs: int = 1,
     client: Any = None,
-    explore: bool = False,
+    explore: bool | None = False,
     bounds: Bounds = Bounds(),  # noqa: B008
     reductions: Reductions = Reductions(),  # noqa: B008
     rules: Rules = "practice",

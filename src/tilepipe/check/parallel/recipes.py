@@ -30,7 +30,7 @@ _ONE_AT_A_TIME = threading.Lock()
 class Options:
     """The options of each check: arguments of `check.check`."""
 
-    explore: bool = False
+    explore: bool | None = False
     bounds: Bounds = Bounds()  # noqa: RUF009
     reductions: Reductions = Reductions()  # noqa: RUF009
     rules: Rules = "practice"
