@@ -116,7 +116,7 @@ def _shipped(
     config, _ = spec.configure(given, CHIPS[target])
 
     def again(**changed: Any) -> tp.Program:
-        return spec.make({**config, **changed}, 0).program
+        return spec.case({**config, **changed}, 0).program
 
     problem = {n: value for n, value in config.items() if n in spec.work}
     return again(), problem, again, target

@@ -143,7 +143,7 @@ def one_program(
     given = spec.parse(list(settings))
     home = spec.target(given, arch)
     config, _ = spec.configure(given, CHIPS[home])
-    return spec.make(config, 0).program, home, dict(config)
+    return spec.case(config, 0).program, home, dict(config)
 
 
 def shipped_kernel(what: str) -> KernelSpec:

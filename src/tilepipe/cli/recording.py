@@ -173,6 +173,6 @@ def _making(
     config, _ = spec.configure(given, gpu(spec) if device is Device.cuda else None)
 
     def make(**changed: Any) -> tp.Program:
-        return spec.make({**config, **changed}, 0).program
+        return spec.case({**config, **changed}, 0).program
 
     return make, dict(config), spec.target(given)

@@ -136,7 +136,7 @@ def run(
     given = spec.parse(settings or [])
     chip = gpu(spec) if device is Device.cuda else None
     config, origin = spec.configure(given, chip)
-    case = spec.make(config, seed)
+    case = spec.case(config, seed)
     simulated_us: float | None = None
     advice: list[str] = []
     if source is Source.ptx:
@@ -259,7 +259,7 @@ def demo(
 
     spec = find("gemm")
     config, _ = spec.configure({"m": 1000, "n": 328, "k": 776}, None)
-    case = spec.make(config, 0)
+    case = spec.case(config, 0)
     if as_json:
         wall, result = _simulate(case, 0, quiet=True)
         comparison = case.verify()

@@ -47,7 +47,7 @@ def rank_simulated(spec: KernelSpec, settings: Sequence[str], limit: int, as_jso
             step(name)
             try:
                 config, _ = spec.configure(spec.parse(list(words)), None)
-                program = spec.make(config, 0).program
+                program = spec.case(config, 0).program
                 us, chip = program.run().predicted_us, program.launch_args.chip
                 found.append((us, name, dict(config)))
             except TilepipeError as error:
@@ -123,7 +123,7 @@ def _example(spec: KernelSpec, settings: Sequence[str]) -> str:
 def _can_be_made(spec: KernelSpec, settings: list[str]) -> bool:
     try:
         config, _ = spec.configure(spec.parse(settings), None)
-        spec.make(config, 0)
+        spec.case(config, 0)
     except TilepipeError:
         return False
     return True

@@ -15,6 +15,7 @@ import tilepipe as tp
 from tilepipe.errors import BindError
 from tilepipe.host_arguments import did_you_mean
 from tilepipe.ir.chip import CHIPS, generation
+from tilepipe.kernels.common.validation import UnpaddedError
 from tilepipe.kernels.gemm.heuristics import Problem
 from tilepipe.registry.instances import Instance, Size, Sizes, alone, clusters_of, small_chip
 from tilepipe.registry.settings import Configs, Setting, compiler_name, pairs, typed
@@ -86,6 +87,23 @@ class KernelSpec:
     def archs(self) -> tuple[str, ...]:
         """The architectures that the kernel is written for, as a compiler names them."""
         return self.configs.archs
+
+    def case(self, settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:
+        """What `make` makes. Where rows of an operand are not padded as TMA wants them, the message
+        says which setting to change: who types settings has no array.
+        """
+        try:
+            return self.make(settings, seed, chip)
+        except UnpaddedError as error:
+            names = sorted(x for x in self.extents if settings[x] == error.extent)
+            if not names:
+                raise
+            unit = error.unit
+            padded = -(-error.extent // unit) * unit
+            raise BindError(
+                f"{error.rule} Give {' or '.join(names)} as a multiple of {unit}:"
+                f" {' or '.join(f'-s {name}={padded}' for name in names)}"
+            ) from None
 
     def config(self, settings: Mapping[str, Any]) -> Any:
         """The configuration that all settings make. Raises BindError: they make none."""
@@ -160,7 +178,7 @@ class KernelSpec:
     def _program(
         self, config: Mapping[str, Setting], chip: tp.Chip, **changed: Setting
     ) -> tp.Program:
-        return alone(self.make({**config, **changed}, 0, chip).program)
+        return alone(self.case({**config, **changed}, 0, chip).program)
 
     def target(self, given: Mapping[str, Setting], arch: str | None = None) -> str:
         """The architecture to compile for: `arch`, that of the setting, or the first.

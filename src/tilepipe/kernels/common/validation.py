@@ -8,6 +8,7 @@ from numbers import Real
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 import tilepipe as tp
 
@@ -60,8 +61,10 @@ def mapped(
         return tp.tensor_map(x, box=box, order=order, **rest)
     except tp.BindError as error:
         found = error if given is None else _of_given(kernel, name, given, error)
-        advice = _padding(name, x if given is None else given, found)
-        raise tp.BindError(f"{kernel}: {name}: {found}{advice}") from None
+        rows_of = x if given is None else given
+        if "Pad the contiguous dimension" in str(found) and isinstance(rows_of, np.ndarray):
+            raise _unpadded(f"{kernel}: {name}: {found}", name, rows_of) from None
+        raise tp.BindError(f"{kernel}: {name}: {found}") from None
 
 
 def _of_given(kernel: str, name: str, given: Array, error: tp.BindError) -> tp.BindError:
@@ -83,16 +86,32 @@ def unboxed(kernel: str, name: str, x: Array | None) -> tp.TensorMap | None:
     return None if x is None else mapped(kernel, name, x)
 
 
-def _padding(name: str, x: Array, error: tp.BindError) -> str:
-    """For rows that are no multiple of 16 bytes apart, a copy that is."""
-    if "Pad the contiguous dimension" not in str(error) or not isinstance(x, np.ndarray):
-        return ""
-    shape, unit = x.shape, 16 // x.dtype.itemsize
+class UnpaddedError(tp.BindError):
+    """Rows of an array, or columns where those are contiguous, are no multiple of 16 bytes apart.
+
+    Attributes:
+        rule: the message without the advice, which is about an array. extent: of the contiguous
+            dimension; it must be a multiple of `unit`.
+    """
+
+    rule: str
+    extent: int
+    unit: int
+
+
+def _unpadded(rule: str, name: str, x: npt.NDArray[Any]) -> UnpaddedError:
+    """What to raise of such an array, with a copy that TMA takes."""
+    turned = x.shape[-1] > 1 and x.strides[-1] != x.itemsize  # columns are contiguous
+    shape = x.swapaxes(-1, -2).shape if turned else x.shape
+    unit = 16 // x.itemsize
     width = -(-shape[-1] // unit) * unit
-    return (
-        f" {name} has strides of {x.strides} bytes. A copy that TMA takes: padded ="
-        f" np.zeros({(*shape[:-1], width)}, {name}.dtype)[..., :{shape[-1]}]; padded[...] = {name}"
+    copy = f"np.zeros({(*shape[:-1], width)}, {name}.dtype)[..., :{shape[-1]}]"
+    error = UnpaddedError(
+        f"{rule} {name} has strides of {x.strides} bytes. A copy that TMA takes: padded ="
+        f" {copy}{'.swapaxes(-1, -2)' if turned else ''}; padded[...] = {name}"
     )
+    error.rule, error.extent, error.unit = rule, shape[-1], unit
+    return error
 
 
 def check_array(
