@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -69,7 +68,6 @@ def more_stages(
                 us = program.run(progress=progress).simulated_us
             found.append(MoreStages(name, n + 1, before, us))
         except TilepipeError as error:
-            # without the configuration that it is about, which most of these messages end with
-            why = re.sub(r" \(\w+Config\(.*\)\)$", "", str(error).splitlines()[0])
+            why = str(error).splitlines()[0]
             found.append(MoreStages(name, n + 1, before, None, why))
     return found

@@ -4,6 +4,7 @@ they obey together.
 
 from __future__ import annotations
 
+import re
 from dataclasses import Field, dataclass, fields, replace
 from typing import Any, Self
 
@@ -40,7 +41,19 @@ class Settings:
         broken = broken or [f"{name} must be at most {n}" for name, x, n in most if x > n]
         broken = broken or [rule for rule, holds in self._rules().items() if not holds]
         if broken:
-            raise tp.BindError(f"{'; '.join(broken)} ({self})")
+            raise tp.BindError(self.with_settings("; ".join(broken)))
+
+    def with_settings(self, broken: str) -> str:
+        """A sentence about a broken rule, and after it the settings that it names, and those that
+        are not at their defaults.
+        """
+        named = set(re.findall(r"\w+", broken))
+        found = [
+            f"{f.name}={getattr(self, f.name)!r}"
+            for f in _fields(type(self))
+            if f.init and (f.name in named or getattr(self, f.name) != f.default)
+        ]
+        return f"{broken} ({', '.join(found)})" if found else broken
 
     def changed(self, **settings: int | str) -> Self:
         """The configuration with other values of these settings."""

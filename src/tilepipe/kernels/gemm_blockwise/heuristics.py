@@ -166,8 +166,10 @@ def filled(cfg: C, out_dtype: tp.DType, chip: tp.Chip = tp.H200) -> C:
     room = chip.smem_per_cta - least
     if room < 0:
         raise tp.LimitError(
-            f"two stages take {least:,} bytes of shared memory; a CTA of {chip.name} has"
-            f" {chip.smem_per_cta:,} ({cfg})"
+            cfg.with_settings(
+                f"two stages take {least:,} bytes of shared memory; a CTA of {chip.name} has"
+                f" {chip.smem_per_cta:,}: lower bm, bn or store_slots"
+            )
         )
     return replace(cfg, stages=min(2 + room // each, MAX_STAGES))
 
