@@ -12,6 +12,8 @@ import pytest
 
 from tests.cli.copying import KERNEL, LOAD, READ, Call, at, report
 from tilepipe.check import decide
+from tilepipe.check.engine.execution import Execution
+from tilepipe.check.engine.race_reversal import Explorer
 
 # -- verdicts --------------------------------------------------------------------------
 
@@ -269,9 +271,12 @@ def test_what_is_too_small_is_refused_before_it_is_explored(
     file.write_text(DRAWN)
     explored: list[object] = []
     explore = decide._explore
-    monkeypatch.setattr(
-        decide, "_explore", lambda *given: explored.append(given) or explore(*given)
-    )
+
+    def noted(explorer: Explorer, first: Execution) -> None:
+        explored.append(first)
+        explore(explorer, first)
+
+    monkeypatch.setattr(decide, "_explore", noted)
     for more in ([], ["--explore"]):
         code, _, err = tilepipe("check", f"{file}:program", "-s", "ctas=1", *more)
         assert (code, explored) == (2, [])

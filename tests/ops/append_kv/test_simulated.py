@@ -160,11 +160,12 @@ def test_what_does_not_fit(changes: dict[str, Any], words: str) -> None:
     ],
 )
 def test_arguments_that_there_are_not(name: str, words: str) -> None:
+    append: Any = append_kv
+    decode: Any = tp.ops.attention_decode
     given = operands()
     with pytest.raises(tp.BindError, match=re.escape(words)):
-        append_kv(**given, **{name: None})
+        append(**given, **{name: None})
     del given["cache_seqlens"]
-    decode: Any = tp.ops.attention_decode
     if name not in ("out", "kscale"):
         with pytest.raises(
             tp.BindError, match=re.escape(words.replace("append_kv", "attention_decode"))
