@@ -16,6 +16,7 @@ import pytest
 import tilepipe as tp
 from tests.examples.ladder import EXAMPLES, NAMES, load, plant
 from tests.examples.test_mistakes import MISTAKES
+from tests.support.command import tilepipe_in
 from tilepipe.kernels.gemm import sm100
 from tilepipe.kernels.gemm.config import Sm100GemmConfig
 from tilepipe.kernels.gemm_blockwise import sm100 as blockwise
@@ -137,7 +138,7 @@ def test_a_launch_of_another_compiler_is_verified(name: str, compiler: str, tmp_
     page = (HOW_TO / "check-a-kernel-you-already-have.md").read_text(encoding="utf-8")
     (code,) = re.findall(rf"<!-- {name} -->\n\n```py\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     (tmp_path / name).write_text(code, encoding="utf-8")
-    assert "verified" in shown.output(f"tilepipe check {name}:launch", tmp_path)
+    assert "verified" in shown.output(f"tilepipe check {name}:launch", tmp_path, tilepipe_in)
 
 
 def test_debug_a_hang_shows_the_deadlock(tmp_path: Path) -> None:
@@ -157,7 +158,7 @@ def test_the_commands_of_a_how_to_are_carried_out(name: str, tmp_path: Path) -> 
     commands = re.findall(r"^    (tilepipe .+)$", text, re.MULTILINE)
     assert commands
     for command in commands:
-        printed = shown.output(command, tmp_path)
+        printed = shown.output(command, tmp_path, tilepipe_in)
         assert "load-bearing" in printed or "deadlock: 1 of 2" in printed, f"{command}: {printed}"
 
 
@@ -167,16 +168,16 @@ def test_the_commands_on_a_file_of_ones_own_are_carried_out(tmp_path: Path) -> N
     for file, code in shown.files(page).items():
         (tmp_path / file).write_text(code, encoding="utf-8")
     show, check, compiled, timeline, bench = re.findall(r"^    (tilepipe .+)$", page, re.MULTILINE)
-    assert "Shared memory" in shown.output(show, tmp_path)
-    assert "verified" in shown.output(check, tmp_path)
-    assert ".entry scale" in shown.output(compiled, tmp_path)
-    assert "tma_load" in shown.output(timeline, tmp_path)
+    assert "Shared memory" in shown.output(show, tmp_path, tilepipe_in)
+    assert "verified" in shown.output(check, tmp_path, tilepipe_in)
+    assert ".entry scale" in shown.output(compiled, tmp_path, tilepipe_in)
+    assert "tma_load" in shown.output(timeline, tmp_path, tilepipe_in)
     assert bench.startswith("tilepipe bench scale.py:program ")  # which needs a GPU
 
 
 @pytest.mark.slow
 def test_the_tutorial_shows_the_pictures_that_its_commands_draw() -> None:
-    drawn = pipeline_picture.pictures()
+    drawn = pipeline_picture.pictures(tilepipe_in)
     assert {path.name for path in drawn} == {"gemm.svg", "ring.svg", "tensor_memory.svg"}
     for path, text in drawn.items():
         assert path.read_text(encoding="utf-8") == text, (

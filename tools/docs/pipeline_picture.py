@@ -16,8 +16,10 @@ PAGES = (FOLDER / "gemm.md", FOLDER / "ladder.md")
 COMMAND = re.compile(r"tilepipe show \S+ -o (\w+\.svg)")
 
 
-def pictures() -> dict[Path, str]:
-    """Each picture that the pages show, and what its command draws of the page's files."""
+def pictures(run: shown.Runner = shown.process) -> dict[Path, str]:
+    """Each picture that the pages show, and what its command draws of the page's files; `run`
+    carries it out.
+    """
     drawn = {}
     for path in PAGES:
         page = path.read_text(encoding="utf-8")
@@ -27,7 +29,7 @@ def pictures() -> dict[Path, str]:
                 (Path(name) / file).write_text(code, encoding="utf-8")
             for command in COMMAND.finditer(page):
                 assert f"]({command[1]})" in page, f"{path.name} does not show {command[1]}"
-                shown.output(command[0], Path(name))
+                shown.output(command[0], Path(name), run)
                 text = (Path(name) / command[1]).read_text(encoding="utf-8")
                 drawn[path.with_name(command[1])] = f"{text}\n"
     return drawn

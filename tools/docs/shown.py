@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tools.docs import readme
@@ -35,6 +36,9 @@ PAGES = (
     readme.ROOT / "docs" / "how-to" / "check-a-kernel-you-already-have.md",
 )
 WIDTH = "100"
+TERMINAL = {"COLUMNS": WIDTH, "NO_COLOR": "1"}
+# The words of a command after `tilepipe`, and the folder that it is run in.
+Runner = Callable[[Sequence[str], Path], subprocess.CompletedProcess[str]]
 FILE = re.compile(
     r"<!-- (\w+\.(?:py|cu)) -->\n\n```(?:python|cpp)\n(.*?)^```$", re.MULTILINE | re.DOTALL
 )
@@ -59,15 +63,11 @@ def files(page: str) -> dict[str, str]:
     return dict(FILE.findall(page))
 
 
-def output(command: str, folder: Path) -> str:
-    """What a command prints in a folder, without the folder's name and colours; long lines in
-    several.
-    """
-    words = shlex.split(command)
-    assert words[0] == "tilepipe", command
-    env = {**os.environ, "COLUMNS": WIDTH, "NO_COLOR": "1", "PYTHONPATH": str(readme.ROOT / "src")}
-    done = subprocess.run(
-        [sys.executable, "-m", *words],
+def process(words: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """The command of these words, in a process of its own."""
+    env = {**os.environ, **TERMINAL, "PYTHONPATH": str(readme.ROOT / "src")}
+    return subprocess.run(
+        [sys.executable, "-m", "tilepipe", *words],
         cwd=folder,
         env=env,
         capture_output=True,
@@ -75,6 +75,15 @@ def output(command: str, folder: Path) -> str:
         check=False,
         timeout=300,
     )
+
+
+def output(command: str, folder: Path, run: Runner = process) -> str:
+    """What a command prints in a folder, without the folder's name and colours; long lines in
+    several. `run` carries it out.
+    """
+    program, *words = shlex.split(command)
+    assert program == "tilepipe", command
+    done = run(words, folder)
     assert done.stdout or done.stderr, command
     text = (done.stdout + done.stderr if done.returncode == 2 else done.stdout).replace(
         f"{folder.resolve()}/", ""
@@ -98,7 +107,7 @@ def _wrapped(line: str) -> list[str]:
     )
 
 
-def shown(page: str) -> list[tuple[str, str, str]]:
+def shown(page: str, run: Runner = process) -> list[tuple[str, str, str]]:
     """Of each command of a page: the command, what the page shows, what it prints."""
     out = []
     with tempfile.TemporaryDirectory() as name:
@@ -109,7 +118,7 @@ def shown(page: str) -> list[tuple[str, str, str]]:
                     assert code.count(old) == 1, f"{file} of {mistake}"
                     code = code.replace(old, new)
                 (Path(name) / path).write_text(code, encoding="utf-8")
-            printed = output(command, Path(name))
+            printed = output(command, Path(name), run)
             if part == "before":
                 printed, found, _ = printed.partition(f"\n{word}\n")
                 assert found, f"{command} prints no line {word}"
