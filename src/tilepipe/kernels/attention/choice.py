@@ -11,7 +11,7 @@ import tilepipe as tp
 from tilepipe.kernels.attention.config import NARROW_STEP, ROWS, AttentionConfig
 from tilepipe.kernels.attention.heuristics import choose_sm90
 from tilepipe.kernels.attention.validation import Extents
-from tilepipe.kernels.common.tunable import Tunable
+from tilepipe.kernels.common.tunable import Tunable, same_fields
 
 _BN, _CONSUMERS = range(32, 257, 16), (1, 2, 3)
 _OTHERS: dict[str, tuple[int | str, ...]] = {
@@ -68,21 +68,18 @@ class AttentionProblem:
         accumulate: str | None = None,
     ) -> AttentionProblem:
         """The arguments are those of `choose_sm90`."""
-        return cls(
-            found.batch,
-            found.heads,
-            found.kv_heads,
-            found.s_q,
-            found.s_kv,
-            found.d,
-            0 if found.d_v == found.d else found.d_v,
-            found.dtype,
-            found.sequences,
-            longest or 0,
-            *sides,
-            changes,
-            *(block or (0, 0)),
-            accumulate or "",
+        on_left, on_right = sides
+        block_q, block_k = block or (0, 0)
+        return replace(
+            cls(**same_fields(cls, found)),
+            d_v=found.other_d_v,
+            longest=longest or 0,
+            on_left=on_left,
+            on_right=on_right,
+            changes=changes,
+            block_q=block_q,
+            block_k=block_k,
+            accumulate=accumulate or "",
         )
 
     @property

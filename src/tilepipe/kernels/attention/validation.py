@@ -64,6 +64,11 @@ class Extents:
         return self.result or (tp.bfloat16 if self.narrow else self.dtype)
 
     @property
+    def other_d_v(self) -> int:
+        """Elements of a head of V; 0: as many as of q and k."""
+        return 0 if self.d_v == self.d else self.d_v
+
+    @property
     def group(self) -> int:
         """Query heads that share one head of K and V: head h reads K and V of head h // group."""
         return self.heads // self.kv_heads

@@ -4,13 +4,13 @@ configurations worth measuring for one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import tilepipe as tp
 from tilepipe.kernels.attention.validation import Extents
 from tilepipe.kernels.attention_backward.config import WALKS, BackwardConfig
 from tilepipe.kernels.attention_backward.heuristics import TOGETHER, choose_sm90
-from tilepipe.kernels.common.tunable import Tunable
+from tilepipe.kernels.common.tunable import Tunable, same_fields
 
 
 @dataclass(frozen=True)
@@ -33,17 +33,11 @@ class BackwardProblem:
     @classmethod
     def of(cls, found: Extents, *, causal: bool, deterministic: bool) -> BackwardProblem:
         """The problem of extents."""
-        return cls(
-            found.batch,
-            found.heads,
-            found.kv_heads,
-            found.s_q,
-            found.s_kv,
-            found.d,
-            0 if found.d_v == found.d else found.d_v,
-            found.dtype,
-            bool(causal),
-            bool(deterministic),
+        return replace(
+            cls(**same_fields(cls, found)),
+            d_v=found.other_d_v,
+            causal=bool(causal),
+            deterministic=bool(deterministic),
         )
 
 

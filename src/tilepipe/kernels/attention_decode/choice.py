@@ -4,7 +4,7 @@ configurations worth measuring for one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import tilepipe as tp
@@ -13,7 +13,7 @@ from tilepipe.kernels.attention_decode.config import REGISTERS, DecodeConfig, Fo
 from tilepipe.kernels.attention_decode.fits import check_fits
 from tilepipe.kernels.attention_decode.heuristics import choose_sm90
 from tilepipe.kernels.attention_decode.validation import Extents
-from tilepipe.kernels.common.tunable import Tunable
+from tilepipe.kernels.common.tunable import Tunable, same_fields
 
 _BN, _MOST_STAGES = range(16, 161, 16), 12
 
@@ -43,19 +43,9 @@ class DecodeProblem:
     @classmethod
     def of(cls, found: Extents) -> DecodeProblem:
         """The problem of extents."""
-        return cls(
-            found.batch,
-            found.tokens,
-            found.heads,
-            found.kv_heads,
-            found.capacity,
-            found.d,
-            found.page,
-            found.dtype,
-            found.narrow,
-            found.window.right is not None,
-            -1 if found.window.left is None else found.window.left,
-        )
+        left, right = found.window.left, found.window.right
+        made = cls(**same_fields(cls, found))
+        return replace(made, causal=right is not None, left=-1 if left is None else left)
 
     @property
     def extents(self) -> Extents:

@@ -17,6 +17,12 @@ C = TypeVar("C", bound=Settings)
 UNNAMED = "gemm"  # the kernel whose problems are named without it
 
 
+def same_fields(problem: type[Any], found: object) -> dict[str, Any]:
+    """What checked arguments have under the names of a problem's fields."""
+    names = [f.name for f in fields(problem)]
+    return {name: getattr(found, name) for name in names if hasattr(found, name)}
+
+
 def takes_all(cfg: Any, problem: Any, chip: tp.Chip) -> None:
     """Refuses no configuration."""
 
