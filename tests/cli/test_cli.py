@@ -65,7 +65,8 @@ def test_kernels_fits_a_terminal_and_names_every_setting() -> None:
     assert max(map(len, done.stdout.splitlines())) <= 80
     said = " ".join(done.stdout.split())
     assert (
-        "`tilepipe tune` searches configurations of all but gemm_block_scaled and gemm_st" in said
+        "`tilepipe tune` searches configurations of all but gemm_block_scaled, gemm_stream_k and"
+        " append_kv." in said
     )
     settings = json.loads(tilepipe("kernels", "--json").stdout)["kernels"][0]["settings"]
     assert [name for name, value in settings.items() if f"{name}={value}" not in done.stdout] == []
@@ -253,6 +254,7 @@ def test_demo_shows_what_each_role_did(tmp_path: Path) -> None:
             ["cannot write", "/no/such/folder/x.ptx"],
         ),
         (["dance"], ["dance"]),
+        (["bench", "gemm", "--regime", "foo"], ["Invalid value for '--regime': 'foo' is not one"]),
     ],
 )
 def test_bad_usage_is_one_message_and_exit_2(args: list[str], words: list[str]) -> None:

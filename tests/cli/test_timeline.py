@@ -244,6 +244,10 @@ def test_one_of_two_ends_in_a_deadlock(file: Path, tilepipe: Call) -> None:
     page = Path("t.html").read_text(encoding="utf-8")
     assert f"<title>{good} beside " in page
     assert "deadlock: 1 of 2 agents" in page
+    code, _, err = tilepipe("timeline", good, "--beside", "dead.py:none", "-o", "t3.html")
+    assert code == 2
+    assert f"t3.html: {good}; dead.py:none cannot be run" in err
+    assert f"<title>{good}" in Path("t3.html").read_text(encoding="utf-8")
     code, _, err = tilepipe("timeline", dead, "--beside", good, "-o", "t2.html")
     assert code == 1
     assert f"t2.html: what happened of {dead} before the fault" in err

@@ -84,6 +84,8 @@ def _parsed() -> int:
     except Exception as error:
         if not isinstance(error, _UsageError):
             raise
+        if hasattr(error, "message"):  # of newer versions of typer, with a word of pydantic's
+            error.message = str(error.message).removeprefix("Value error, ")
         error.show()
         if wants_json():
             print_json_error(error, error.format_message())

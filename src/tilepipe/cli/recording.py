@@ -15,7 +15,7 @@ from tilepipe.check import Fault
 from tilepipe.check.choose_front_end import AnyLaunch
 from tilepipe.cli import programs
 from tilepipe.cli.common import Device, Source, counting, err, gpu
-from tilepipe.errors import BindError, SimFault
+from tilepipe.errors import BindError, SimFault, TilepipeError
 
 if TYPE_CHECKING:
     from tilepipe.timeline import Timeline
@@ -111,15 +111,16 @@ def saved_up_to_a_fault(output: Path, what: str, not_run: str | None = None) -> 
 @contextlib.contextmanager
 def saved_beside_a_fault(output: Path, first: Timeline, what: str) -> Iterator[None]:
     """Writes the timeline of the first kernel, and beside it what has been recorded of a run of
-    `what` that ends in a fault, and raises that.
+    `what` that ends in a fault, and raises that; the first alone where `what` cannot be run.
     """
     try:
         yield
-    except SimFault as fault:
-        found = until(fault)
+    except TilepipeError as error:
+        found = until(error) if isinstance(error, SimFault) else None
         first.save(output, beside=found)
         said = "" if found is None else f", and beside it what happened of {what} before its fault"
-        err.print(f"{output}: {first.name}{said}; {what} ends in a fault", soft_wrap=True)
+        end = "ends in a fault" if isinstance(error, SimFault) else "cannot be run"
+        err.print(f"{output}: {first.name}{said}; {what} {end}", soft_wrap=True)
         raise
 
 

@@ -70,8 +70,9 @@ def kernels(as_json: Json = False) -> None:
         table.add_row("  tiles", " ".join(f"{n}={v}" for n, v in tiles.items()))
         out.print(table, soft_wrap=False)
     no_search = [k.name for k in KERNELS.values() if k.tuning is None]
+    others = " and ".join((", ".join(no_search[:-1]), no_search[-1]))
     out.print(
-        f"\n`tilepipe tune` searches configurations of all but {' and '.join(no_search)}.",
+        f"\n`tilepipe tune` searches configurations of all but {others}.",
         soft_wrap=False,
     )
     out.print(

@@ -97,7 +97,7 @@ def check_memory(operation: str, operands: Mapping[str, Array], out: Array | Non
         if out is not None and np.shares_memory(out, x):
             raise shared(operation, "out", name)
     if out is not None:
-        check_in_place(operation, "out", out)
+        check_in_place(operation, "out", out, written=True)
 
 
 def shared(operation: str, written: str, name: str, *, both: bool = False) -> BindError:

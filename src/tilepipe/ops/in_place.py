@@ -13,10 +13,11 @@ from tilepipe.ir.arrays import byte_strides, item_bytes
 from tilepipe.ir.hardware.tma import ALIGNMENT, takes_stride
 
 
-def check_in_place(operation: str, name: str, x: Any) -> None:
+def check_in_place(operation: str, name: str, x: Any, *, written: bool = False) -> None:
     """Asserts that rows of an array, along its last dimension, can be read or written where they
     lie. One without elements is not asked. Addresses of NumPy arrays are asked too, though the
-    simulator takes any: code that runs simulated runs on a GPU.
+    simulator takes any: code that runs simulated runs on a GPU. `written`: a result is written to
+    it, for the advice.
 
     Raises:
         BindError: they cannot be.
@@ -44,7 +45,7 @@ def check_in_place(operation: str, name: str, x: Any) -> None:
         return
     raise BindError(
         f"{operation}: {name}: an array of shape {shape}: {broken}. TMA takes it where it lies:"
-        f" {_advice(name, x, nbytes)}"
+        f" {_advice(name, x, nbytes, written)}"
     )
 
 
@@ -52,8 +53,13 @@ def _start(x: Any) -> int:
     return int(x.ctypes.data) if isinstance(x, np.ndarray) else int(x.data_ptr())
 
 
-def _advice(name: str, x: Any, nbytes: int) -> str:
+def _advice(name: str, x: Any, nbytes: int, written: bool) -> str:
     shape = tuple(x.shape)
+    if written:  # a copy would get the result in its place, and nobody would see it
+        return (
+            f"give a contiguous array of shape {shape}, or leave {name}= away; then copy the result"
+            " to where it is wanted"
+        )
     if shape[-1] * nbytes % ALIGNMENT == 0:
         return f"pass a contiguous copy, np.array({name}, order='C') or {name}.contiguous().clone()"
     unit = ALIGNMENT // nbytes

@@ -288,3 +288,20 @@ def test_rows_of_a_column_major_tile_are_not_left_out_of_a_store() -> None:
 def test_refused_allocations(arguments: str, words: tuple[str, ...]) -> None:
     with refused(tp.TraceError, *words):
         role_from_text("pass", before=f"ctx.smem({arguments})")
+
+
+@pytest.mark.parametrize("box", [None, (1, 8, 8)])
+@pytest.mark.parametrize(("order", "inner"), [("row", 2), ("col", 1)])
+def test_an_order_that_is_said_is_that_of_the_array(
+    order: str, inner: int, box: tuple[int, ...] | None
+) -> None:
+    """Without a box, too: the printed kernel takes the elements of that dimension side by side."""
+    x = np.zeros((2, 64, 64), np.float32)
+    x = x if order == "row" else x.swapaxes(1, 2)
+    assert tp.tensor_map(x, box, order=order).order == order
+    words = f"dimension {inner} must be contiguous, and its elements of 4 bytes are 8 bytes apart"
+    with refused(tp.BindError, words):
+        tp.tensor_map(x[:, :: 1 + (inner == 1), :: 1 + (inner == 2)], box, order=order)
+    other = "col" if order == "row" else "row"
+    with refused(tp.BindError, "must be contiguous, and its elements of 4 bytes are 256 bytes"):
+        tp.tensor_map(x, box, order=other)

@@ -216,6 +216,16 @@ def test_tensors_on_the_cpu() -> None:
     assert tensors["k_cache"]._version > before
 
 
+@pytest.mark.parametrize("name", ["k_cache", "v_cache", "k", "v"])
+def test_d_is_contiguous(name: str) -> None:
+    """The simulator has the array's strides; a GPU would take the elements side by side."""
+    given = operands()
+    given[name] = np.repeat(given[name], 2, axis=-1)[..., ::2]
+    words = f"append_kv: {name}: an array of shape .* dimension 3 must be contiguous, and its elem"
+    with pytest.raises(tp.BindError, match=words):
+        append_kv(**given)
+
+
 def test_an_expanded_tensor_on_the_cpu() -> None:
     torch = pytest.importorskip("torch")
     made = {n: torch.zeros(1, 8, 2, 64, dtype=torch.bfloat16) for n in ("k_cache", "v_cache")}

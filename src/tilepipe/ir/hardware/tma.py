@@ -70,11 +70,8 @@ def broken_array_rule(
     for axis, extent in enumerate(shape):
         if not 0 < extent <= MAX_EXTENT:
             return f"dimension {axis} has {extent} elements; TMA takes 1 to 2^32"
-    if shape[inner] > 1 and strides[inner] != nbytes:
-        return (
-            f"dimension {inner} must be contiguous, and its elements of {nbytes} bytes are"
-            f" {strides[inner]} bytes apart. Make a copy."
-        )
+    if broken := not_contiguous(shape, strides, inner, nbytes):
+        return broken
     for axis, (extent, stride) in enumerate(zip(shape, strides, strict=True)):
         if axis != inner and not takes_stride(extent, stride):
             advice = (
@@ -87,6 +84,20 @@ def broken_array_rule(
                 f" dimension {axis} has a stride of {stride} bytes. {advice}."
             )
     return None
+
+
+def not_contiguous(
+    shape: Sequence[int], strides: Sequence[int], inner: int, nbytes: int
+) -> str | None:
+    """What is wrong where dimension `inner` of an array is not the contiguous one; ordinary loads
+    and stores take it for that, too. Arguments as of `broken_array_rule`.
+    """
+    if shape[inner] == 1 or strides[inner] == nbytes:
+        return None
+    return (
+        f"dimension {inner} must be contiguous, and its elements of {nbytes} bytes are"
+        f" {strides[inner]} bytes apart. Make a copy."
+    )
 
 
 def broken_coordinate_rule(

@@ -18,6 +18,7 @@ from tilepipe.ir.hardware.tma import (
     broken_extent_rule,
     broken_line_rule,
     default_swizzle,
+    not_contiguous,
 )
 from tilepipe.ir.host_tensors import host_memory, is_host_tensor, require_simulated
 from tilepipe.ir.layout import SWIZZLES
@@ -146,7 +147,12 @@ def described(
             f"{kind} is packed along the last dimension, which must be the contiguous one; got"
             f" order {order!r}"
         )
+    inner = rank - (1 if order == "row" else 2)
     if box is None:
+        shape = tuple(array.shape)
+        broken = not_contiguous(shape, byte_strides(array), inner, item_bytes(array))
+        if broken is not None:
+            raise BindError(f"an array of shape {shape} {kind}: {broken}")
         return TensorMap(kind, rank, order, None, 0, array)
     if isinstance(box, tuple | list):
         plain = ((extent, plain_int(extent)) for extent in box)
@@ -160,7 +166,7 @@ def described(
     broken = broken_line_rule(contiguous, kind, swizzle)
     if broken is not None:
         raise BindError(f"box {tuple(box)} of {kind}: {broken}")
-    _check_array(array, kind, order)
+    _check_array(array, kind, inner)
     return TensorMap(kind, rank, order, tuple(box), swizzle, array, ragged)
 
 
@@ -199,12 +205,11 @@ def _check_box(box: tuple[int, ...], shape: tuple[int, ...], dtype: DType) -> No
         raise BindError(f"TMA does not move {dtype}")
 
 
-def _check_array(array: Any, dtype: DType, order: str) -> None:
+def _check_array(array: Any, dtype: DType, inner: int) -> None:
     shape = tuple(array.shape)
     # Only PyTorch gives the address here; others are checked at the launch, and a NumPy array is
     # copied to an aligned address.
     address = array.data_ptr() if hasattr(array, "data_ptr") else 0
-    inner = len(shape) - (1 if order == "row" else 2)
     broken = broken_array_rule(shape, byte_strides(array), inner, item_bytes(array), address)
     if broken is not None:
         raise BindError(f"an array of shape {shape} {dtype}: {broken}")

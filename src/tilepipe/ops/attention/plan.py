@@ -197,7 +197,7 @@ def _prepare(call: Call) -> Plan:
         return Plan(None, tuple, *parts)
     chip = device.hopper(ordinal, NAME)
     for name, x in {"q": q, "k": call.k, "v": call.v, "out": like}.items():
-        check_in_place(NAME, name, TensorView(x))
+        check_in_place(NAME, name, TensorView(x), written=name == "out")
     lse = None
     if call.return_lse:
         lse = TensorView(torch.empty(of_lse, dtype=torch.float32, device=q.device))

@@ -144,7 +144,7 @@ def _prepare(call: Call) -> Plan:
     q_view, k_view, v_view, out_view = map(TensorView, (q, call.k_cache, call.v_cache, like))
     views = {"q": q_view, "k_cache": k_view, "v_cache": v_view, "out": out_view}
     for name, view in views.items():
-        check_in_place(NAME, name, view)
+        check_in_place(NAME, name, view, written=name == "out")
     lse_view, lengths, table = (
         None if x is None else TensorView(x) for x in (lse, call.cache_seqlens, call.block_table)
     )
