@@ -46,7 +46,8 @@ ALLOWED = {
     "ops": BASE | {API, "ir", "lang", "kernels", "cuda"},
     "testing": BASE | {API, "ir", "machine", "sim", "check", "program", "ptx"},
     "registry": BASE | {API, "ir", "kernels", "testing"},
-    "bench": BASE | {API, "ir", "cuda", "kernels", "ops", "registry", "testing"},
+    "bench": BASE
+    | {API, "ir", "cuda", "kernels", "ops", "registry", "testing", "description"},  # `svg` alone
     "cli": BASE
     | {
         API,

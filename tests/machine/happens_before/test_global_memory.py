@@ -13,7 +13,7 @@ import pytest
 from tests.support.build import BLOCK, LANE, THREAD, Builder, binary
 from tilepipe.errors import RaceError
 from tilepipe.ir import dtypes, ops
-from tilepipe.machine.happens_before import global_memory as global_order
+from tilepipe.machine.happens_before import global_history, global_memory as global_order
 from tilepipe.machine.happens_before.events import SWEEP, GlobalOrder
 from tilepipe.machine.machine import Machine
 
@@ -182,13 +182,13 @@ def live_after(
 ) -> tuple[int, list[str]]:
     """The most events that were live at once, and the advice."""
     most = [0]
-    record = global_order._record
+    record = global_history.record
 
     def watched(m: Machine, order: GlobalOrder, *args: Any) -> None:
         record(m, order, *args)
         most[0] = max(most[0], len(order.present.live))
 
-    monkeypatch.setattr(global_order, "_record", watched)
+    monkeypatch.setattr(global_order, "record", watched)
     b = Builder()
     build(b)
     advice = b.run(g=ints(2048)).advice
@@ -222,7 +222,7 @@ def test_what_everybody_knows_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_where_a_bound_is_reached_it_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(global_order, "LIMIT", 100)
+    monkeypatch.setattr(global_history, "LIMIT", 100)
 
     def build(b: Builder) -> None:
         g, side = b.tensor("g", dtypes.int32, rank=1), b.barriers("side")

@@ -10,28 +10,25 @@ program also reads, its last read. In a program with them all clusters share the
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from tilepipe.errors import RaceError, SimFault
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.faults import global_races, races
 from tilepipe.machine.happens_before import by_lanes
-from tilepipe.machine.happens_before.accesses import GLOBAL
 from tilepipe.machine.happens_before.byte_events import ByteEvent, ByteOrder, Offsets, Runs
 from tilepipe.machine.happens_before.events import (
-    LIMIT,
     MANY,
-    SWEEP,
     Event,
     GlobalOrder,
     Index,
     Layout,
     boxes_meet,
 )
+from tilepipe.machine.happens_before.global_history import mark, overwrite_flags, record, retire
 from tilepipe.machine.happens_before.memory_order import Strong, morally_strong
 from tilepipe.machine.happens_before.proxies import check_global_proxy
 from tilepipe.machine.machine import Machine
-from tilepipe.machine.rules import COPIES_OF_CTAS, READ_ONLY, READ_REFILL
+from tilepipe.machine.rules import READ_ONLY
 from tilepipe.machine.sites import Site
 from tilepipe.machine.thread_masks import WARP_MASK
 
@@ -64,9 +61,9 @@ def box(
     if some:
         _after_clusters(m, order, event, where, known)
         _within_cluster(m, order, ag, event, known)
-    _record(m, order, event, where)
+    record(m, order, event, where)
     if is_write and strong is None and order.values:
-        _overwrite_flags(order, event)
+        overwrite_flags(order, event)
     return event
 
 
@@ -100,15 +97,15 @@ def points(
         _after_clusters(m, order, event, here, ag.known(part))
         _within_cluster(m, order, ag, event, ag.known(part))
         if is_write and strong is None and order.values:
-            _overwrite_flags(order, event)
+            overwrite_flags(order, event)
         before = order.present.latest.get((ag.uid, part, site.id))
         same = before is not None and before.bit and before.epoch == ag.released
         if before is not None and same and (not order.mixed or before.fences == ag.fences):
             for point, by in event.points.items():
                 before.points[point] = before.points.get(point, 0) | by
-            _mark(order, before, here)
+            mark(order, before, here)
             continue
-        _record(m, order, event, here)
+        record(m, order, event, here)
         order.present.latest[ag.uid, part, site.id] = event
         ag.made(part, event.bit | event.release_bit)
 
@@ -143,7 +140,7 @@ def runs(
     if is_write or order.present.written:
         _within_cluster(m, order, ag, event, ag.known(mask))
     if asynchronous or later:
-        _record(m, order, event, where)
+        record(m, order, event, where)
         return event
     latest = order.present.latest
     before = latest.get((ag.uid, mask, site.id))
@@ -151,9 +148,9 @@ def runs(
     if same and isinstance(before, ByteEvent) and before.fences == ag.fences:
         before.add(touched)
         order.present.widen(before)
-        _mark(order, before, where)
+        mark(order, before, where)
         return before
-    _record(m, order, event, where)
+    record(m, order, event, where)
     latest[ag.uid, mask, site.id] = event
     ag.made(mask, event.bit | event.release_bit)
     return event
@@ -264,7 +261,7 @@ def _known_of_clusters(
             if covered := [old for old in near if _follows(m, order, new, old, known)]:
                 events[:] = [old for old in events if old not in covered]
                 for old in covered:
-                    _retire(m, order, old)
+                    retire(m, old)
 
 
 def _follows(m: Machine, order: GlobalOrder, new: Event, old: Event, known: int) -> bool:
@@ -321,7 +318,7 @@ def _within_cluster(m: Machine, order: GlobalOrder, ag: Agent, new: Event, known
             for point in common:
                 del old.points[point]
         if over and new.covers(old):
-            _retire(m, order, old)
+            retire(m, old)
         else:
             keep.append(old)
     order.present.live = keep
@@ -330,106 +327,6 @@ def _within_cluster(m: Machine, order: GlobalOrder, ag: Agent, new: Event, known
 def _both_strong(m: Machine, old: Event, new: Event) -> bool:
     here, there = ((event.cluster, event.agent.cta.rank) for event in (old, new))
     return morally_strong(old.strong, here, new.strong, there)
-
-
-def _retire(m: Machine, order: GlobalOrder, event: Event) -> None:
-    m.order.retire(event)
-    event.bit = event.fenced = event.reader_fenced = event.release_bit = 0
-    event.points = {}
-
-
-def _record(m: Machine, order: GlobalOrder, event: Event, where: Index) -> None:
-    present = order.present
-    if len(present.live) >= present.sweep_at:
-        _sweep(m, order)
-    event.bit = m.order.new_bit()
-    refilled = event.is_write or m.world.asks(READ_REFILL)
-    fences = m.world.asks(COPIES_OF_CTAS) if event.asynchronous else refilled
-    if order.mixed and fences:
-        m.order.add_fences(event, GLOBAL)
-    if m.world.program.commits and not event.asynchronous:
-        m.order.add_release_bit(event)
-    present.live.append(event)
-    present.widen(event)
-    present.written |= event.is_write
-    order.history.append(event)
-    event.number = len(order.history)
-    _mark(order, event, where)
-
-
-def _overwrite_flags(order: GlobalOrder, event: Event) -> None:
-    """An ordinary write ends what strong ones have left in its elements."""
-    if event.box is None:
-        gone = event.points.keys() & order.values.keys()
-    else:
-        flags = np.fromiter(order.values, np.int64, len(order.values))
-        places = np.unravel_index(flags, order.shape)
-        inside = [
-            (low <= at) & (at < high) for at, (low, high) in zip(places, event.box, strict=True)
-        ]
-        gone = set(flags[np.logical_and.reduce(inside)].tolist())
-    for at in gone:
-        del order.values[at]
-
-
-def _mark(order: GlobalOrder, event: Event, where: Index) -> None:
-    """Puts an event into the map of the elements it touches."""
-    if event.is_strong and not event.is_write and order.presents is None:
-        return  # a relaxed load meets the atomic operations of other clusters
-    if event.is_strong:
-        order.writers[where] = _merged(order, order.writers[where], event)
-    elif event.is_write:
-        order.writers[where] = event.number
-    elif order.readers is not None:
-        order.readers[where] = _merged(order, order.readers[where], event)
-
-
-def _merged(
-    order: GlobalOrder, seen: npt.NDArray[np.int32], event: Event
-) -> npt.NDArray[np.int32] | int:
-    """A map after a read, or an atomic write: MANY where another cluster has made one to the
-    element as well.
-    """
-    if not seen.any():
-        return event.number
-    before = [int(i) for i in np.unique(seen) if i]
-    others = [i for i in before if i == MANY or order.history[i - 1].cluster != event.cluster]
-    return (
-        np.where(np.isin(seen, others), MANY, event.number).astype(np.int32)
-        if others
-        else event.number
-    )
-
-
-def _sweep(m: Machine, order: GlobalOrder) -> None:
-    """Drops the events that every running agent knows of, and the oldest ones where too many are
-    left.
-    """
-    common = -1
-    for agent in m.agents:
-        if not agent.done:
-            common &= agent.k
-    keep = []
-    for event in order.present.live:
-        if event.bit & common and not (event.fenced | event.release_bit) & ~common:
-            if order.presents is None:
-                _retire(m, order, event)
-            else:
-                order.present.settled.append(event)
-        else:
-            keep.append(event)
-    if len(keep) >= LIMIT:
-        for event in keep[: LIMIT // 2]:
-            _retire(m, order, event)
-        keep = keep[LIMIT // 2 :]
-        m.world.incomplete = f"{LIMIT:,} live accesses of a cluster to tensor '{order.name}'"
-        m.world.advise(
-            f"tensor '{order.name}': a cluster has more than {LIMIT:,} accesses to it that not"
-            f" every {m.world.program.words['warp']} knows of; the oldest are no longer compared"
-            " with later ones, so a race with them would not be seen"
-        )
-    order.present.live = keep
-    order.present.sweep_at = max(SWEEP, min(2 * len(keep), LIMIT))
 
 
 def _same_lanes(old: Event, new: Event, common: set[int] | bool) -> bool:
