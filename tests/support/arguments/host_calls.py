@@ -15,29 +15,16 @@ from typing import Any
 import numpy as np
 
 import tilepipe as tp
+from tests.support.arguments import kernel_calls as of
 from tests.support.arguments.values import VALUES
 from tests.support.arguments.wanted import CONDITIONS, INTEGERS
 from tilepipe import check, testing
-from tilepipe.kernels.append_kv import sm90 as append_kv
-from tilepipe.kernels.attention import sm90_bind as attention
 from tilepipe.kernels.attention.config import AttentionConfig
-from tilepipe.kernels.attention_decode import sm90 as attention_decode
-from tilepipe.kernels.attention_decode.config import DecodeConfig
-from tilepipe.kernels.gemm import sm90 as gemm
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
-from tilepipe.kernels.gemm_gated import sm90 as gemm_gated
-from tilepipe.kernels.gemm_gated.config import GatedGemmConfig
-from tilepipe.kernels.gemm_grouped import sm90 as gemm_grouped
 from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
-from tilepipe.kernels.gemm_grouped_blockwise.sm90 import bind as bind_grouped_blockwise
-from tilepipe.kernels.gemm_k_grouped import sm90 as gemm_k_grouped
 from tilepipe.kernels.gemm_k_grouped.config import KGroupedGemmConfig
 from tilepipe.kernels.gemm_k_grouped_blockwise.config import KGroupedBlockwiseGemmConfig
-from tilepipe.kernels.gemm_k_grouped_blockwise.sm90 import bind as bind_k_grouped_blockwise
-from tilepipe.kernels.gemm_quantised import sm90 as gemm_quantised
-from tilepipe.kernels.gemm_quantised.config import QuantisedGemmConfig
-from tilepipe.kernels.gemm_quantised.layout import pack
 
 NUMBERS = {"-1", "0", "3", "2**31", "2**34", "2**70", "1.5", "2.0", "np.int64(3)", "np.float32(2)"}
 # arrays, too
@@ -84,349 +71,6 @@ def fault() -> Any:
 
     made = wrong.bind(np.zeros(1, np.int32))
     return made, made.check().faults[0]
-
-
-def matrices(*shapes: tuple[int, ...], dtype: Any = np.float16) -> list[Any]:
-    return [np.zeros(shape, dtype) for shape in shapes]
-
-
-def _gemm() -> Any:
-    a, b, c = matrices((64, 32), (64, 32), (64, 64))
-    return lambda **named: gemm.bind(a, b, c, **named), {
-        "cfg": GemmConfig(bm=64, bn=64, bk=32, consumers=1),
-        "bias": None,
-        "a_scale": None,
-        "b_scale": None,
-        "source": None,
-        "alpha": 1.0,
-        "beta": 0.0,
-        "chip": None,
-    }
-
-
-def _gemm_arrays() -> Any:
-    a, b, c = matrices((64, 32), (64, 32), (64, 64))
-    return functools.partial(gemm.bind, cfg=GemmConfig(bm=64, bn=64, bk=32, consumers=1)), {
-        "a": a,
-        "b": b,
-        "c": c,
-    }
-
-
-def _attention() -> Any:
-    q, k, v, out = matrices((1, 64, 1, 64), (1, 64, 1, 64), (1, 64, 1, 64), (1, 64, 1, 64))
-    return attention.bind, {
-        "q": q,
-        "k": k,
-        "v": v,
-        "out": out,
-        "lse": None,
-        "cfg": AttentionConfig(),
-        "causal": False,
-        "window": None,
-        "scale": None,
-        "softcap": 0.0,
-        "slopes": None,
-        "sinks": None,
-        "score": None,
-        "align": "last",
-        "cu_seqlens_q": None,
-        "cu_seqlens_k": None,
-        "key_lists": None,
-    }
-
-
-def _decode() -> Any:
-    q, k, v, out = matrices((1, 1, 1, 64), (1, 64, 1, 64), (1, 64, 1, 64), (1, 1, 1, 64))
-    return attention_decode.bind, {
-        "q": q,
-        "k_cache": k,
-        "v_cache": v,
-        "out": out,
-        "lse": None,
-        "cfg": DecodeConfig(),
-        "cache_seqlens": None,
-        "block_table": None,
-        "causal": True,
-        "window": None,
-        "scale": None,
-        "k_descale": None,
-        "v_descale": None,
-    }
-
-
-def _gated() -> Any:
-    a, gate, up, c = matrices((64, 32), (64, 32), (64, 32), (64, 64))
-    return gemm_gated.bind, {"a": a, "gate": gate, "up": up, "c": c, "cfg": GatedGemmConfig()}
-
-
-def _quantised() -> Any:
-    a, c = matrices((64, 128), (64, 128))
-    scales = np.ones((1, 128), np.float32)
-    return gemm_quantised.bind, {
-        "a": a,
-        "words": pack(np.zeros((128, 128), np.int8)),
-        "scales": scales,
-        "c": c,
-        "cfg": QuantisedGemmConfig(),
-        "group": 128,
-    }
-
-
-def _grouped() -> Any:
-    a, b, c = matrices((64, 32), (2, 64, 32), (64, 64))
-    return gemm_grouped.bind, {
-        "a": a,
-        "b": b,
-        "c": c,
-        "offsets": np.array([32, 64], np.int32),
-        "cfg": GroupedGemmConfig(),
-    }
-
-
-def _grouped_blockwise() -> Any:
-    fp8 = tp.float8_e4m3.numpy
-    return bind_grouped_blockwise, {
-        "a": np.zeros((64, 128), fp8),
-        "b": np.zeros((2, 64, 128), fp8),
-        "a_scales": np.ones((1, 64), np.float32),
-        "b_scales": np.ones((2, 1, 1), np.float32),
-        "c": np.zeros((64, 64), np.float16),
-        "offsets": np.array([32, 64], np.int32),
-        "cfg": BlockwiseGemmConfig(),
-    }
-
-
-def _k_grouped_blockwise() -> Any:
-    fp8 = tp.float8_e4m3.numpy
-    return bind_k_grouped_blockwise, {
-        "a": np.zeros((64, 256), fp8),
-        "b": np.zeros((64, 256), fp8),
-        "a_scales": np.ones((2, 64), np.float32),
-        "b_scales": np.ones((2, 64), np.float32),
-        "c": np.zeros((2, 64, 64), np.float16),
-        "offsets": np.array([128, 256], np.int32),
-        "cfg": KGroupedBlockwiseGemmConfig(),
-    }
-
-
-def _k_grouped() -> Any:
-    a, b, c = matrices((64, 64), (64, 64), (2, 64, 64))
-    return gemm_k_grouped.bind, {
-        "a": a.T,
-        "b": b.T,
-        "c": c,
-        "offsets": np.array([32, 64], np.int32),
-        "cfg": KGroupedGemmConfig(),
-    }
-
-
-def _matmul() -> Any:
-    a, b = matrices((8, 16), (16, 8))
-    return tp.ops.matmul, {
-        "a": a,
-        "b": b,
-        "out": None,
-        "bias": None,
-        "activation": None,
-        "source": None,
-        "alpha": 1.0,
-        "beta": None,
-        "out_dtype": None,
-        "precision": None,
-        "seed": 0,
-        "progress": None,
-        "stages": 2,
-    }
-
-
-def _ops_attention() -> Any:
-    q, k, v = matrices((1, 8, 1, 64), (1, 8, 1, 64), (1, 8, 1, 64))
-    return tp.ops.attention, {
-        "q": q,
-        "k": k,
-        "v": v,
-        "causal": False,
-        "window": None,
-        "scale": None,
-        "softcap": 0.0,
-        "slopes": None,
-        "sinks": None,
-        "score": None,
-        "align": "last",
-        "cu_seqlens_q": None,
-        "cu_seqlens_k": None,
-        "max_seqlen_q": None,
-        "max_seqlen_k": None,
-        "block_mask": None,
-        "block_size": None,
-        "q_descale": None,
-        "k_descale": None,
-        "v_descale": None,
-        "out": None,
-        "out_dtype": None,
-        "return_lse": False,
-        "layout": "bshd",
-        "seed": 0,
-        "progress": None,
-    }
-
-
-def _ops_attention_backward() -> Any:
-    dout, q, k, v, out = matrices(*[(1, 8, 1, 64)] * 5)
-    return tp.ops.attention_backward, {
-        "dout": dout,
-        "q": q,
-        "k": k,
-        "v": v,
-        "out": out,
-        "lse": np.zeros((1, 1, 8), np.float32),
-        "dlse": None,
-        "causal": False,
-        "scale": None,
-        "align": "last",
-        "deterministic": False,
-        "layout": "bshd",
-        "seed": 0,
-        "progress": None,
-    }
-
-
-def _ops_decode() -> Any:
-    q, k, v = matrices((1, 1, 1, 64), (1, 64, 1, 64), (1, 64, 1, 64))
-    return tp.ops.attention_decode, {
-        "q": q,
-        "k_cache": k,
-        "v_cache": v,
-        "cache_seqlens": None,
-        "block_table": None,
-        "causal": True,
-        "window": None,
-        "scale": None,
-        "k_descale": None,
-        "v_descale": None,
-        "out": None,
-        "return_lse": False,
-        "seed": 0,
-        "progress": None,
-    }
-
-
-def _append() -> Any:
-    cache, other, k, v = matrices((1, 8, 1, 8), (1, 8, 1, 8), (1, 1, 1, 8), (1, 1, 1, 8))
-    return append_kv.bind, {
-        "k_cache": cache,
-        "v_cache": other,
-        "k": k,
-        "v": v,
-        "cache_seqlens": np.ones(1, np.int32),
-        "block_table": None,
-        "k_descale": None,
-        "v_descale": None,
-    }
-
-
-def _ops_append() -> Any:
-    _, given = _append()
-    return tp.ops.append_kv, given | {"seed": 0, "progress": None}
-
-
-def _ops_gated() -> Any:
-    a, gate, up = matrices((8, 16), (16, 8), (16, 8))
-    return tp.ops.gated_matmul, {
-        "a": a,
-        "gate": gate,
-        "up": up,
-        "activation": "silu",
-        "out": None,
-        "out_dtype": None,
-        "seed": 0,
-        "progress": None,
-    }
-
-
-def _ops_prepare() -> Any:
-    return tp.ops.prepare_weights, {"weights": np.zeros((8, 16), np.int8), "bits": 4}
-
-
-def _ops_quantised() -> Any:
-    (a,) = matrices((8, 16))
-    return tp.ops.quantised_matmul, {
-        "a": a,
-        "weights": pack(np.zeros((8, 16), np.int8)),
-        "scales": np.ones((1, 8), np.float32),
-        "group": 128,
-        "activation": "none",
-        "out": None,
-        "out_dtype": None,
-        "seed": 0,
-        "progress": None,
-    }
-
-
-def _ops_grouped() -> Any:
-    a, b = matrices((8, 16), (1, 16, 8))
-    offsets = np.array([8], np.int32)
-    return tp.ops.grouped_matmul, {
-        "a": a,
-        "b": b,
-        "offsets": offsets,
-        "offs": None,
-        "rows": None,
-        "scale_a": None,
-        "scale_b": None,
-        "expected_rows": None,
-        "out": None,
-        "out_dtype": None,
-        "seed": 0,
-        "progress": None,
-    }
-
-
-def _ops_rms_norm() -> Any:
-    (x,) = matrices((8, 16))
-    return tp.ops.rms_norm, {
-        "x": x,
-        "weight": None,
-        "eps": 1e-6,
-        "out": None,
-        "seed": 0,
-        "progress": None,
-    }
-
-
-def _ops_layer_norm() -> Any:
-    (x,) = matrices((8, 16))
-    given = {"x": x, "weight": None, "bias": None, "eps": 1e-6, "seed": 0, "progress": None}
-    return tp.ops.layer_norm, given
-
-
-def _ops_softmax() -> Any:
-    (x,) = matrices((8, 16))
-    return tp.ops.softmax, {"x": x, "seed": 0, "progress": None}
-
-
-def _ops_cross_entropy() -> Any:
-    (x,) = matrices((8, 16))
-    labels = np.zeros(8, np.int32)
-    given = {"x": x, "labels": labels, "ignore_index": -100, "seed": 0, "progress": None}
-    return tp.ops.cross_entropy, given
-
-
-def _ops_scaled() -> Any:
-    a, b = matrices((8, 16), (16, 8), dtype=tp.float8_e4m3.numpy)
-    scale = np.ones(1, np.float32)
-    return tp.ops.scaled_matmul, {
-        "a": a,
-        "b": b,
-        "scale_a": scale,
-        "scale_b": scale,
-        "out": None,
-        "bias": None,
-        "out_dtype": None,
-        "seed": 0,
-        "progress": None,
-    }
 
 
 @functools.cache
@@ -628,13 +272,13 @@ CALLS: dict[str, Call] = {
         {"got": {"array"}, "want": {"array"}, "rtol": TOLERANCES | {"None"}, "atol": TOLERANCES},
     ),
     "gemm.bind": Call(
-        _gemm,
+        of.gemm,
         {name: {"None"} for name in ("bias", "a_scale", "b_scale", "source", "chip")}
         | {"alpha": NUMBERS | {"nan"}, "beta": {"0"}},
     ),
-    "gemm.bind of arrays": Call(_gemm_arrays),
+    "gemm.bind of arrays": Call(of.gemm_arrays),
     "attention.bind": Call(
-        _attention,
+        of.attention,
         {
             "lse": {"None"},
             "cfg": {"None"},
@@ -651,7 +295,7 @@ CALLS: dict[str, Call] = {
         },
     ),
     "attention_decode.bind": Call(
-        _decode,
+        of.decode,
         {
             "lse": {"None"},
             "cfg": {"None"},
@@ -664,14 +308,14 @@ CALLS: dict[str, Call] = {
             "scale": NUMBERS - {"-1", "0"} | {"None"},
         },
     ),
-    "gemm_gated.bind": Call(_gated),
-    "gemm_quantised.bind": Call(_quantised),
-    "gemm_grouped.bind": Call(_grouped),
-    "gemm_grouped_blockwise.bind": Call(_grouped_blockwise),
-    "gemm_k_grouped_blockwise.bind": Call(_k_grouped_blockwise),
-    "gemm_k_grouped.bind": Call(_k_grouped),
+    "gemm_gated.bind": Call(of.gated),
+    "gemm_quantised.bind": Call(of.quantised),
+    "gemm_grouped.bind": Call(of.grouped),
+    "gemm_grouped_blockwise.bind": Call(of.grouped_blockwise),
+    "gemm_k_grouped_blockwise.bind": Call(of.k_grouped_blockwise),
+    "gemm_k_grouped.bind": Call(of.k_grouped),
     "ops.matmul": Call(
-        _matmul,
+        of.matmul,
         _OP
         | {
             "bias": {"None"},
@@ -684,7 +328,7 @@ CALLS: dict[str, Call] = {
         },
     ),
     "ops.attention": Call(
-        _ops_attention,
+        of.ops_attention,
         _OP
         | {
             "causal": CONDITIONS,
@@ -707,7 +351,7 @@ CALLS: dict[str, Call] = {
         },
     ),
     "ops.attention_backward": Call(
-        _ops_attention_backward,
+        of.ops_attention_backward,
         {
             "dlse": {"None"},
             "causal": CONDITIONS,
@@ -718,14 +362,15 @@ CALLS: dict[str, Call] = {
         },
     ),
     "append_kv.bind": Call(
-        _append, {"block_table": {"None"}, "k_descale": {"None"}, "v_descale": {"None"}}
+        of.append,
+        {"block_table": {"None"}, "k_descale": {"None"}, "v_descale": {"None"}},
     ),
     "ops.append_kv": Call(
-        _ops_append,
+        of.ops_append,
         _OP | {"block_table": {"None"}, "k_descale": {"None"}, "v_descale": {"None"}},
     ),
     "ops.attention_decode": Call(
-        _ops_decode,
+        of.ops_decode,
         _OP
         | {
             "window": {"None"},
@@ -738,25 +383,27 @@ CALLS: dict[str, Call] = {
             "return_lse": CONDITIONS,
         },
     ),
-    "ops.gated_matmul": Call(_ops_gated, _OP),
-    "ops.prepare_weights": Call(_ops_prepare),
-    "ops.quantised_matmul": Call(_ops_quantised, _OP),
+    "ops.gated_matmul": Call(of.ops_gated, _OP),
+    "ops.prepare_weights": Call(of.ops_prepare),
+    "ops.quantised_matmul": Call(of.ops_quantised, _OP),
     "ops.grouped_matmul": Call(
-        _ops_grouped,
+        of.ops_grouped,
         _OP | {name: {"None"} for name in ("offs", "rows", "scale_a", "scale_b", "expected_rows")},
     ),
     "ops.rms_norm": Call(
-        _ops_rms_norm, _OP | {"x": {"array"}, "weight": {"None"}, "eps": NUMBERS - {"-1"}}
+        of.ops_rms_norm,
+        _OP | {"x": {"array"}, "weight": {"None"}, "eps": NUMBERS - {"-1"}},
     ),
     "ops.layer_norm": Call(
-        _ops_layer_norm,
+        of.ops_layer_norm,
         _OP | {"x": {"array"}, "weight": {"None"}, "bias": {"None"}, "eps": NUMBERS - {"-1"}},
     ),
-    "ops.softmax": Call(_ops_softmax, _OP | {"x": {"array"}}),
+    "ops.softmax": Call(of.ops_softmax, _OP | {"x": {"array"}}),
     "ops.cross_entropy": Call(
-        _ops_cross_entropy, _OP | {"x": {"array"}, "ignore_index": INTEGERS | {"-1"}}
+        of.ops_cross_entropy,
+        _OP | {"x": {"array"}, "ignore_index": INTEGERS | {"-1"}},
     ),
-    "ops.scaled_matmul": Call(_ops_scaled, _OP | {"bias": {"None"}}),
+    "ops.scaled_matmul": Call(of.ops_scaled, _OP | {"bias": {"None"}}),
     "Chip.resident_clusters": Call(
         lambda: (tp.H200.resident_clusters, {"size": 2}), {"size": INTEGERS}
     ),
