@@ -31,6 +31,7 @@ from tilepipe.ops.torch.dispatcher import (
     is_tracing,
     library,
     observed,
+    recorder,
     register,
     wants_gradient,
 )
@@ -194,9 +195,7 @@ class Recorded(torch.autograd.Function):  # type: ignore[misc]
         return (*_gradients(ctx, dout, dlse), None)
 
 
-# `Recorded.apply`, but for what it does for transforms of functions, under which none is recorded
-# here: a tenth of the host's time for a forward pass.
-_record = super(torch.autograd.Function, Recorded).apply
+_record = recorder(Recorded)
 
 
 def _keep(ctx: Context, tensors: tuple[torch.Tensor, ...], options: Options) -> None:

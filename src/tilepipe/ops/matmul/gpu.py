@@ -22,6 +22,7 @@ from tilepipe.ops.torch.dispatcher import (
     is_tracing,
     library,
     observed,
+    recorder,
     register,
     settings_of,
     settings_text,
@@ -258,6 +259,8 @@ class Recorded(torch.autograd.Function):  # type: ignore[misc]
         return (*_backward(ctx, grad)[:4], None)
 
 
+_record = recorder(Recorded)
+
 torch.library.register_autograd(OPERATOR, _backward, setup_context=_setup, lib=library)
 
 
@@ -287,7 +290,7 @@ def _recorded(call: Call) -> torch.Tensor:
     if bias is not None and row_bias:
         bias = shapes.added(bias, _expand)
     a, b = shapes.left(call.a, _expand), shapes.right(call.b, _expand)
-    c = Recorded.apply(a, b, bias, source, call)
+    c = _record(a, b, bias, source, call)
     return activate(
         c if shapes.output == shapes.result else c.reshape(shapes.result), call.activation
     )

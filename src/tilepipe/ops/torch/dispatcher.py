@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.autograd import forward_ad
@@ -78,6 +79,14 @@ def observed(a: torch.Tensor, b: torch.Tensor, *others: torch.Tensor | None) -> 
         if x is not None and (type(x) not in _PLAIN or x.is_neg()):
             return True
     return False
+
+
+def recorder(function: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """`function.apply` of a call that is not `observed`, without what it does for transforms of
+    functions: a tenth of the host's time for a forward pass of attention.
+    """
+    apply: Callable[..., Any] = super(torch.autograd.Function, function).apply
+    return apply
 
 
 def wants_gradient(*tensors: torch.Tensor | None) -> bool:
