@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,26 @@ def plain_bool(x: Any) -> bool | None:
 def plain(x: Any) -> Any:
     """A scalar of NumPy as one of Python; anything else as it is."""
     return x.item() if isinstance(x, np.generic) else x
+
+
+def by_type(x: Any) -> object:
+    """A key that is equal for values of equal types only, all the way down: not 1, 1.0 and True,
+    nor 0.0 and -0.0.
+
+    Raises:
+        TypeError: `x` has no hash.
+    """
+    hash(x)
+    if isinstance(x, tuple):
+        return type(x), tuple(map(by_type, x))
+    if isinstance(x, frozenset):
+        return type(x), frozenset(map(by_type, x))
+    made = is_dataclass(x) and not isinstance(x, type)
+    if made and x.__dataclass_params__.eq:
+        return type(x), tuple(by_type(getattr(x, f.name)) for f in fields(x))
+    if isinstance(x, float | complex | np.generic):
+        return type(x), x, np.asarray(x).tobytes()
+    return type(x), x
 
 
 def shown(value: object, most: int = 120) -> str:

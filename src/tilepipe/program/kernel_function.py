@@ -7,13 +7,10 @@ import inspect
 import math
 import threading
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
 from typing import Any
 
-import numpy as np
-
 from tilepipe.errors import BindError
-from tilepipe.host_arguments import did_you_mean, plain_int, shown
+from tilepipe.host_arguments import by_type, did_you_mean, plain_int, shown
 from tilepipe.ir.chip import CHIPS, H200, Chip
 from tilepipe.ir.program import Kernel, Launch
 from tilepipe.lang.arguments.tensor_map import TensorMap
@@ -160,7 +157,7 @@ class KernelFunction:
         ctas = cta_count(self.name, found)
         options = self._cooperative, ctas
         try:
-            key = (facts, _by_type((*static.items(), cluster, chip, ctas)))
+            key = (facts, by_type((*static.items(), cluster, chip, ctas)))
         except TypeError:
             return trace(self.function, named, static, cluster, chip, *options)
         with self._lock:
@@ -245,23 +242,3 @@ def _known_to_grid(
     occupancy = max(1, chip.smem_per_cta // max(kernel.smem_bytes, 1)) if kernel.smem_bytes else 8
     occupancy = min(occupancy, 2048 // kernel.threads)
     return static | named | {"chip": chip, "occupancy": occupancy}
-
-
-def _by_type(x: Any) -> object:
-    """A key that is equal for values of equal types only, all the way down: not 1, 1.0 and True,
-    nor 0.0 and -0.0.
-
-    Raises:
-        TypeError: `x` has no hash.
-    """
-    hash(x)
-    if isinstance(x, tuple):
-        return type(x), tuple(map(_by_type, x))
-    if isinstance(x, frozenset):
-        return type(x), frozenset(map(_by_type, x))
-    made = is_dataclass(x) and not isinstance(x, type)
-    if made and x.__dataclass_params__.eq:
-        return type(x), tuple(_by_type(getattr(x, f.name)) for f in fields(x))
-    if isinstance(x, float | complex | np.generic):
-        return type(x), x, np.asarray(x).tobytes()
-    return type(x), x

@@ -28,6 +28,7 @@ class Prepared(NamedTuple):
         ((True,), (1,)),
         ((1,), (1.0,)),
         ((None, (True, 3)), (None, (1, 3))),
+        (((0.0,),), ((-0.0,),)),
         (((("bm", 1), ("early", True)),), ((("bm", 1), ("early", 1)),)),
     ],
 )

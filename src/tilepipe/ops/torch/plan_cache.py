@@ -9,6 +9,7 @@ from typing import Generic, Protocol, TypeVar
 
 import torch
 
+from tilepipe.host_arguments import by_type
 from tilepipe.ir.hardware.tma import ALIGNMENT
 from tilepipe.ops.torch import device
 
@@ -89,14 +90,14 @@ class PlanCache(Generic[CallT, PlanT, ResultT]):
 
 
 def exact(options: tuple[object, ...]) -> object:
-    """Options as a part of a key, in which those that are equal and not of one type differ, also
-    within tuples. True is 1 to Python, and a call with 1 must not find what one with True prepared:
-    nobody has asked whether it may be 1.
+    """Options as a part of a key, in which those that are equal and not of one type differ, as in
+    `by_type`, which takes longer. True is 1 to Python, and a call with 1 must not find what one
+    with True prepared: nobody has asked whether it may be 1.
     """
     kinds = tuple(map(type, options))
     if tuple not in kinds:
         return options, kinds
-    return options, kinds, tuple([exact(x) for x in options if type(x) is tuple])
+    return options, kinds, tuple([by_type(x) for x in options if type(x) is tuple])
 
 
 def facts(x: torch.Tensor | None) -> object:
