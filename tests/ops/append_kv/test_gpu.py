@@ -128,3 +128,15 @@ def test_what_is_refused(gpu: Emulator) -> None:
         APPEND(**given | {"cache_seqlens": np.ones(4, np.int32)})
     with pytest.raises(tp.BindError, match=r"torch.full\(\(4,\), 7, dtype=torch.int32"):
         APPEND(**given | {"cache_seqlens": 7})
+
+
+@pytest.mark.parametrize("name", ["k_cache", "v_cache"])
+def test_caches_whose_elements_share_memory_or_lie_apart(gpu: Emulator, name: str) -> None:
+    """Nothing is prepared for them, and nothing launched."""
+    given, _ = tensors()
+    wide = given[name].repeat_interleave(2, -1)[..., ::2]
+    with pytest.raises(tp.BindError, match="dimension 3 must be contiguous"):
+        APPEND(**given | {name: wide})
+    expanded = given[name][:1].expand(4, -1, -1, -1)
+    with pytest.raises(tp.BindError, match=f"'{name}', which kernel 'append_kv' writes, has elem"):
+        APPEND(**given | {name: expanded})
