@@ -40,11 +40,11 @@ class Pair(Settings):
         ({"order": 3}, "order must be a string, got 3"),
         (
             {"rows": 0, "stages": -1},
-            "rows must be at least 1; stages must be at least 1 (rows=0, stages=-1)",
+            "rows must be at least 1; stages must be at least 1 (Pair(rows=0, stages=-1))",
         ),
-        ({"stages": 129}, "stages must be at most 128 (stages=129)"),
-        ({"rows": 7}, "rows must be even (rows=7)"),
-        ({"rows": 7, "order": "col"}, "rows must be even (rows=7, order='col')"),
+        ({"stages": 129}, "stages must be at most 128 (Pair(stages=129))"),
+        ({"rows": 7}, "rows must be even (Pair(rows=7))"),
+        ({"rows": 7, "order": "col"}, "rows must be even (Pair(rows=7, order='col'))"),
     ],
 )
 def test_settings_that_are_refused(given: dict[str, Any], message: str) -> None:

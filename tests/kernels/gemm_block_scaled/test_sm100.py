@@ -254,7 +254,10 @@ def test_scales_in_any_shape() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"kind": "mxfp6"}, "kind must be one of mxfp8, mxfp4, nvfp4 (kind='mxfp6')"),
+        (
+            {"kind": "mxfp6"},
+            "kind must be one of mxfp8, mxfp4, nvfp4 (BlockScaledGemmConfig(kind='mxfp6'))",
+        ),
         ({"bm": 64}, "bm must be 128: a block-scaled MMA has 128 rows in each CTA"),
         ({"bn": 96}, "bn must be a multiple of 64 in 64..256"),
         ({"bn": 320}, "bn must be a multiple of 64 in 64..256"),

@@ -206,7 +206,7 @@ def test_a_broken_rule_ends_in_the_settings_that_were_given(
     given = ", ".join(f"{name}={value}" for name, value in (named | settings).items())
     with pytest.raises(tp.BindError) as caught:
         BlockwiseGemmConfig(**settings)
-    assert str(caught.value) == f"{rule} ({given})"
+    assert str(caught.value) == f"{rule} (BlockwiseGemmConfig({given}))"
 
 
 ROLLED = [family for family, settings in FAMILIES.items() if "unroll" not in settings]

@@ -160,7 +160,9 @@ def test_what_does_not_fit_is_one_sentence(options: dict[str, Any], words: str) 
 
 
 def test_settings_are_those_of_the_configuration() -> None:
-    with pytest.raises(tp.BindError, match=r"stages must be at least 2: .* \(stages=1, "):
+    with pytest.raises(
+        tp.BindError, match=r"stages must be at least 2: .* \(AttentionConfig\(stages=1, "
+    ):
         attention(Q, K, V, stages=1)
 
 

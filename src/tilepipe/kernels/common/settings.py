@@ -44,8 +44,8 @@ class Settings:
             raise tp.BindError(self.with_settings("; ".join(broken)))
 
     def with_settings(self, broken: str) -> str:
-        """A sentence about a broken rule, and after it the settings that it names, and those that
-        are not at their defaults.
+        """A sentence about a broken rule, and after it the configuration: the settings that the
+        sentence names, and those that are not at their defaults.
         """
         named = set(re.findall(r"\w+", broken))
         found = [
@@ -53,7 +53,7 @@ class Settings:
             for f in _fields(type(self))
             if f.init and (f.name in named or getattr(self, f.name) != f.default)
         ]
-        return f"{broken} ({', '.join(found)})" if found else broken
+        return f"{broken} ({type(self).__name__}({', '.join(found)}))"
 
     def changed(self, **settings: int | str) -> Self:
         """The configuration with other values of these settings."""
