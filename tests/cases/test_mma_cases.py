@@ -24,7 +24,13 @@ def test_the_simulator_multiplies_like_numpy(case: Case) -> None:
     assert np.abs(reference).max() > 1
 
 
-@pytest.mark.sampled(suite=13, classes=by_name)
+def opcodes_and_forms(case: Case) -> list[str]:
+    """The opcode for any N, and those settings that change how it is printed."""
+    forms = {"b", "registers", "skip", "turned"}
+    return [re.sub(r"x\d+x", "x", case.opcode), *(x for x in by_name(case) if x[:-1] in forms)]
+
+
+@pytest.mark.sampled(suite=100, classes=opcodes_and_forms)
 @pytest.mark.slow
 @EVERY
 def test_the_printed_code_compiles_to_the_instruction(case: Case) -> None:

@@ -29,7 +29,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "gemm_quantised": {"m": 40, "n": 200, "k": 392},
     "gemm_grouped": {"m": 420, "n": 136, "k": 200, "experts": 5},
     "gemm_grouped_blockwise": {"m": 420, "n": 136, "k": 208, "experts": 5},
-    "gemm_k_grouped_blockwise": {"m": 136, "n": 200, "k": 1008, "experts": 4},
+    "gemm_k_grouped_blockwise": {"m": 136, "n": 200, "k": 624, "experts": 4},
     "gemm_k_grouped": {"m": 136, "n": 200, "k": 420, "experts": 5},
     "gemm_stream_k": {"m": 136, "n": 200, "k": 208},
     "rms_norm": {"m": 5, "n": 100},
@@ -37,8 +37,8 @@ SMALL: dict[str, dict[str, Any]] = {
     "softmax": {"m": 5, "n": 100},
     "cross_entropy": {"m": 5, "n": 100},
     "attention": {"s_q": 200, "s_kv": 300},
-    "attention_backward": {"s_q": 200, "s_kv": 150},
-    "attention_decode": {},  # its families are small
+    "attention_backward": {"s_q": 140, "s_kv": 150},
+    "attention_decode": {"s": 280, "lengths": "270,130,0"},
     "append_kv": {},  # these, too
 }
 

@@ -156,7 +156,7 @@ MASKS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.sampled(suite=4, classes=lambda family, mask, of_all: [family, tuple(mask), of_all])
+@pytest.mark.sampled(suite=7, classes=lambda family, mask, of_all: [family, tuple(mask), of_all])
 @pytest.mark.slow
 @pytest.mark.parametrize("of_all", [(False, False), (True, False), (False, True), (True, True)])
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
@@ -244,7 +244,7 @@ def test_lists_are_verified(family: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(suite=5)
+@pytest.mark.sampled(suite=100)
 @pytest.mark.parametrize("d", [64, 128, 256])
 @pytest.mark.parametrize(
     ("mask", "changed"), [({}, 0.0), ({"causal": True}, 0.0), ({"window": (99, 99)}, 9.0)]

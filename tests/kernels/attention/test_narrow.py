@@ -146,7 +146,7 @@ def test_turned_values_have_the_keys_of_each_16_in_the_order_of_operands() -> No
     assert found.tolist()[16:] == [0, 1, 0, 0, 2, 3, 0, 0, *[0] * 8]
 
 
-@pytest.mark.sampled(suite=4)
+@pytest.mark.sampled(suite=100, classes=lambda d, promote, causal: [promote])
 @pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize(

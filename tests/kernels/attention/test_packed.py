@@ -72,7 +72,7 @@ class Problem:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(suite=3, classes=lambda lengths, cfg, causal: [tuple(lengths), cfg, causal])
+@pytest.mark.sampled(suite=5, classes=lambda lengths, cfg, causal: [tuple(lengths), cfg, causal])
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("cfg", [None, *SMALL.values()], ids=["chosen", "1", "2", "3"])
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
@@ -117,6 +117,7 @@ def test_steps_of_the_search(number: int, steps: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(suite=2, classes=lambda cfg, bad: [cfg, bad])
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("cfg", [None, *SMALL.values()], ids=["chosen", "1", "2", "3"])
 def test_what_other_sequences_hold_does_not_matter(cfg: AttentionConfig | None, bad: float) -> None:
@@ -225,10 +226,10 @@ def test_verified(given: dict[str, Any]) -> None:
         assert instance.make().check().verdict == "verified"
 
 
-@pytest.mark.sampled(suite=8)
+@pytest.mark.sampled(suite=100)
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "options", [{}, {"causal": True}, OPTIONS["all"]], ids=["full", "causal", "all"]
+    "options", [{"causal": True}, {}, OPTIONS["all"]], ids=["causal", "full", "all"]
 )
 @pytest.mark.parametrize("d", [64, 128])
 @pytest.mark.parametrize("longest", [4096, 16384])

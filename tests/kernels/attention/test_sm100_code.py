@@ -14,8 +14,9 @@ from tests.kernels.attention.sm100_cases import BF16, Problem
 from tilepipe import cuda
 from tilepipe.cuda.nvrtc.sass import disassemble
 
-FORMS: list[dict[str, Any]] = [{"d": 128, "causal": True}, {"d": 64}]
-MORE: list[dict[str, Any]] = [
+FORMS: list[dict[str, Any]] = [
+    {"d": 128, "causal": True},
+    {"d": 64},
     {"d": 128},
     {"d": 64, "causal": True},
     {"d": 128, "dtype": np.float16, "lse": False},
@@ -25,11 +26,9 @@ MORE: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.sampled(suite=6)
+@pytest.mark.sampled(suite=100)
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "form", [*FORMS, *(pytest.param(more, marks=pytest.mark.slow) for more in MORE)], ids=str
-)
+@pytest.mark.parametrize("form", FORMS, ids=str)
 def test_machine_code(form: dict[str, Any]) -> None:
     """MMAs: both products of scores, and of the output both of the loop and the last. Softmax: of
     two roles, with and without a mask.

@@ -140,15 +140,15 @@ def test_a_row_without_keys_is_zero() -> None:
     assert np.isfinite(lse[..., 170:]).all()
 
 
-@pytest.mark.sampled(suite=8)
+@pytest.mark.sampled(suite=100)
 @pytest.mark.slow
-@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
-@pytest.mark.parametrize("d", [64, 128])
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "full"])
+@pytest.mark.parametrize("d", [128, 64])
 @pytest.mark.parametrize("dtype", [tp.bfloat16, tp.float16])
-@pytest.mark.parametrize("s_kv", [256, 16384])
+@pytest.mark.parametrize("s_kv", [16384, 256])
 def test_compiles_as_meant(dtype: tp.DType, d: int, causal: bool, s_kv: int) -> None:
     """No spills, no wgmma serialised, no setmaxnreg ignored (`compile` raises); nothing but MMAs,
-    softmax and barriers in the loop.
+    softmax and barriers in the loop. `make test` compiles the form that holds most.
     """
     q, k, v = operands((1, 64, s_kv, 1, 1, d), dtype)
     for lse in (None, np.zeros((1, 1, 64), np.float32)):

@@ -91,6 +91,7 @@ def test_gradients_are_those_of_float64(shape: Shape, causal: bool) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(suite=2, classes=lambda group, walk: [group, walk])
 @pytest.mark.parametrize("walk", WALKS)
 @pytest.mark.parametrize("group", [1, 2, 3])
 def test_bands_of_heads(group: int, walk: str) -> None:
@@ -111,6 +112,7 @@ def test_a_mask_that_begins_at_the_first_key_leaves_keys_that_no_query_sees() ->
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(suite=2, classes=lambda d, walk, causal: [d, (walk, causal)])
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("walk", WALKS)
 @pytest.mark.parametrize("d", [64, 128])

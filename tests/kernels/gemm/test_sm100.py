@@ -58,19 +58,16 @@ def test_clusters(cluster: tuple[int, int, int], scheduler: str) -> None:
     simulate(392, 296, 264, seed=3, clusters=1, stages=3, scheduler=scheduler, **shape_of(cluster))
 
 
-def cluster_and_scheduler(**parameters: Any) -> list[Any]:
-    """What sets the programs of two cases apart; their seeds do not."""
-    return [parameters["cluster"], parameters["scheduler"]]
-
-
-@pytest.mark.sampled(suite=12, classes=cluster_and_scheduler)
+@pytest.mark.sampled(
+    suite=100, classes=lambda cluster, scheduler, seed: [scheduler, cluster[2], cluster[1] > 1]
+)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("scheduler", ["clc", "static"])
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=str)
 def test_interleavings(cluster: tuple[int, int, int], scheduler: str, seed: int) -> None:
-    """`make test` runs each cluster with one scheduler (`test_clusters` has both) and one seed of
-    six.
+    """`make test` runs both schedulers, a cluster along N and a pair: `test_clusters` has each
+    cluster with each scheduler.
     """
     for clusters, accumulators, stages in ((1, 2, 2), (2, 1, 3), (0, 2, 5)):
         settings: dict[str, Any] = {

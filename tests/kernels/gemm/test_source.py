@@ -28,7 +28,7 @@ BF16 = ml_dtypes.bfloat16
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(suite=3, classes=lambda family, out, slots: [family, out, slots])
+@pytest.mark.sampled(suite=6, classes=lambda family, out, slots: [family, out, slots])
 @pytest.mark.parametrize("slots", [1, 2, 3])
 @pytest.mark.parametrize("out", [BF16, np.float32], ids=["bfloat16", "float32"])
 @pytest.mark.parametrize("family", SOURCES)

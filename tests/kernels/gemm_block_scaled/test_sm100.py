@@ -75,7 +75,7 @@ def test_clusters(cluster: tuple[int, int, int], scheduler: str) -> None:
         )
 
 
-@pytest.mark.sampled(suite=13)
+@pytest.mark.sampled(suite=100, classes=lambda cluster, seed: [cluster[2]])
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=str)

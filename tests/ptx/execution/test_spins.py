@@ -59,8 +59,8 @@ def test_threads_take_a_lock_in_shared_memory() -> None:
         @%p3 st.shared.u32 [words], %r9; @%p3 st.shared.u32 [words+4], %r9; bar.sync 0;"""
     after = "bar.sync 0; @%p3 ld.shared.u32 %r2, [words+4]; @%p3 st.global.u32 [%b0], %r2;"
     out = np.zeros(1, np.int32)
-    run(before + text + after, out, block=64)
-    assert out[0] == 64
+    run(before + text + after, out, block=40)
+    assert out[0] == 40
 
 
 @pytest.mark.parametrize("first", ["lt", "ge"])
