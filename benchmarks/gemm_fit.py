@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import re
 import textwrap
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -20,15 +21,16 @@ import numpy as np
 from gemm_model import REGIMES, Ints, Measured, judge_all, read
 from gemm_shapes import judged
 from tilepipe.kernels.gemm import times_data
-from tilepipe.kernels.gemm.times import PRODUCT_TRAITS, Floats
+from tilepipe.kernels.gemm.times import PRODUCT_TRAITS, Floats, alike
 from tilepipe.kernels.gemm.times_constants import H200, Constants
 
 SHARP = 30.0  # of the soft choice that is fitted: how much the fastest by the model counts
 NEAR = 6.0  # how much more the times of fast configurations count than those of slow ones
 HELD = 0.03  # how much constants are held where they were
-FOLDS = 5
-NOTHING = 1e-5  # a weight that corrects nothing
-RIDGES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # of the corrections, of which the best is taken
+FOLDS, SEEDS = 5, 3  # parts of which each is left out in turn, and how often
+POINTS = 128  # of the corrections
+NOTHING = 1e-4  # what keeps equations solvable
+RIDGES = (0.5, 1.0, 2.0, 4.0)  # of the corrections, of which the best is taken
 
 
 def fit(measured: Measured, start: Constants, steps: int) -> Constants:
@@ -114,21 +116,20 @@ def _flat(model: Constants, name: str) -> list[float]:
 
 
 class Corrections:
-    """Weights of the traits of a configuration, times those of the product, for what a model's
-    times are off among the configurations of a shape: ridge regression, in which what all of them
-    are off counts as nothing.
+    """Corrections of what a model's times are off among the configurations of a shape; what all of
+    them are off counts as nothing. A Gaussian process: configurations that are alike are off alike,
+    in proportion to the traits of the product; by its values at `POINTS` of the places that were
+    measured.
     """
 
     def __init__(self, measured: Measured, model: Constants) -> None:
         self.measured, self.model = measured, model
-        self.names = sorted({name for each in measured.settings.traits for name in each})
-        places = {name: i for i, name in enumerate(self.names)}
-        mine = np.zeros((len(measured.of), len(self.names)))
-        for row, each in enumerate(measured.settings.traits):
-            for name, value in each.items():
-                mine[row, places[name]] = value
+        self.points = spread(np.array(measured.settings.places), POINTS)
+        near = alike(measured.settings.places, self.points)
         product = measured.facts.traits
-        self.inputs = (mine[:, :, None] * product[:, None, :]).reshape(len(mine), -1)
+        self.inputs = (near[:, :, None] * product[:, None, :]).reshape(len(near), -1)
+        held = alike(self.points, self.points) + NOTHING * np.eye(len(self.points))
+        self.held = np.kron(held, np.eye(PRODUCT_TRAITS))
         off = np.sqrt((measured.filled / measured.predicted(model)).prod(axis=0)) - 1
         fastest = np.minimum.reduceat(measured.filled.prod(axis=0), measured.starts)
         lost = np.log(measured.filled.prod(axis=0) / fastest[measured.of]) / 2
@@ -142,31 +143,33 @@ class Corrections:
         sums = np.add.reduceat(x * self.weights[:, None], starts)
         return x - (sums / np.add.reduceat(self.weights, starts)[:, None])[of]
 
-    def weights_for(self, rows: Ints, ridge: float) -> Floats:
-        """The weights that the measurements of some rows give."""
+    def weights_for(self, rows: Ints, ridges: Sequence[float]) -> list[Floats]:
+        """The weights that the measurements of some rows give, for each ridge."""
         x, w = self.inputs[rows], self.weights[rows]
-        normal = (x * w[:, None]).T @ x
-        normal[np.diag_indices_from(normal)] += ridge
-        return np.linalg.solve(normal, (x * w[:, None]).T @ self.off[rows])
+        normal, right = (x * w[:, None]).T @ x, (x * w[:, None]).T @ self.off[rows]
+        return [np.linalg.solve(normal + ridge * self.held, right) for ridge in ridges]
 
     def fit(self) -> Constants:
         """The model with the corrections whose ridge is best where a part of the shapes is left out
         and judged.
         """
-        fold = np.arange(len(self.measured.times)) % FOLDS
-        costs = []
-        for ridge in RIDGES:
-            found = np.zeros(len(self.off))
+        costs = np.zeros(len(RIDGES))
+        for seed in range(SEEDS):
+            order = np.random.default_rng(seed).permutation(len(self.measured.times))
+            found = np.zeros((len(RIDGES), len(self.off)))
             for i in range(FOLDS):
-                out = fold[self.measured.of] == i
-                found[out] = self.inputs[out] @ self.weights_for(np.flatnonzero(~out), ridge)
-            costs.append(self.cost(found))
-            print(f"ridge {ridge:g}: loses {costs[-1]:.4f} on shapes that are left out")
+                out = (order % FOLDS == i)[self.measured.of]
+                weights = self.weights_for(np.flatnonzero(~out), RIDGES)
+                found[:, out] = [self.inputs[out] @ each for each in weights]
+            costs += [self.cost(each) / SEEDS for each in found]
+        for ridge, cost in zip(RIDGES, costs, strict=True):
+            print(f"ridge {ridge:g}: loses {cost:.4f} on shapes that are left out")
         print(f"without corrections: {self.cost(np.zeros(len(self.off))):.4f}")
         best = RIDGES[int(np.argmin(costs))]
-        weights = self.weights_for(np.arange(len(self.off)), best)
-        rows = weights.reshape(len(self.names), PRODUCT_TRAITS)
-        given = {name: tuple(map(float, row)) for name, row in zip(self.names, rows, strict=True)}
+        (kept,) = self.weights_for(np.arange(len(self.off)), [best])
+        rows = kept.reshape(len(self.points), PRODUCT_TRAITS)
+        places = (tuple(map(float, point)) for point in self.points)
+        given = {place: tuple(map(float, row)) for place, row in zip(places, rows, strict=True)}
         return replace(self.model, corrections=given)
 
     def cost(self, correction: Floats) -> float:
@@ -182,6 +185,23 @@ class Corrections:
         return float((lost + 5 * lost**2).mean())
 
 
+def spread(places: Floats, count: int) -> Floats:
+    """So many of some places, each the one that is least known from those before it: the pivots of
+    a Cholesky decomposition of how alike they are.
+    """
+    every = np.unique(places, axis=0)
+    left, rows = np.ones(len(every)), np.zeros((0, len(every)))
+    found: list[int] = []
+    for _ in range(min(count, len(every))):
+        pivot = int(left.argmax())
+        row = alike(every[pivot : pivot + 1], every)[0] - rows[:, pivot] @ rows
+        row /= np.sqrt(left[pivot])
+        rows = np.vstack([rows, row])
+        left = np.maximum(left - row**2, 0.0)
+        found.append(pivot)
+    return every[found]
+
+
 def write(model: Constants, chip: str) -> None:
     """Puts the constants of a chip in the place of those in `times_data`.
 
@@ -195,15 +215,11 @@ def write(model: Constants, chip: str) -> None:
         if f.name != "corrections"
     ]
     lines.append('    "corrections": {\n')
-    for name, weights in model.corrections.items():
-        if max(map(abs, weights)) > NOTHING:
-            words = f'"{name}": {_rounded(weights, 3)},'
-            lines += (
-                f"        {line}\n"
-                for line in textwrap.wrap(
-                    words, 92, subsequent_indent="    ", break_on_hyphens=False
-                )
-            )
+    for place, weights in model.corrections.items():
+        words = f"{place}: {_rounded(weights, 4)},"
+        lines += (
+            f"        {line}\n" for line in textwrap.wrap(words, 92, subsequent_indent="    ")
+        )
     lines.append("    },\n")
     text, count = re.subn(
         rf"^({chip}: .* = \{{\n)(?:    .*\n)*",

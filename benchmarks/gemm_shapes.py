@@ -3,7 +3,8 @@
 Four kinds, which take turns so that every part of the list is mixed: log-uniform extents, layers of
 language models, extents that are no multiple of a tile or rows that end off a 128-byte line, and
 multiples of 128 of which most leave a last wave that is not full. A hash of its extents decides
-whether a shape is judged or fitted, so that adding others moves none.
+whether a shape is judged or fitted, so that adding others moves none. The measurements have all of
+the first 441, and of the 459 after them eighty of those that are fitted.
 """
 
 from __future__ import annotations

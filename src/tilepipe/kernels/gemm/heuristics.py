@@ -277,6 +277,7 @@ _CLUSTERS = (
     (4, 1, 1),
     (1, 4, 1),
     (1, 1, 2),
+    (1, 1, 3),
     (1, 1, 4),
 )
 
@@ -306,8 +307,11 @@ def _config(
 ) -> GemmConfig | None:
     schedule, consumers, bm, bn = shape
     cluster, cluster_n, split_k = clusters
-    # Other numbers of CTAs that split K have not been measured as they are now.
-    if split_k > 1 and (bm * bn > 128 * 160 or schedule == "pingpong" or bn % (16 * split_k)):
+    # Other numbers of CTAs that split K have not been measured as they are now; three lost where
+    # tiles have more than 64 rows.
+    if split_k > 1 and (bm * bn > 128 * 160 or schedule == "pingpong" or bn % (8 * split_k)):
+        return None
+    if split_k == 3 and bm > 64:
         return None
     try:
         return GemmConfig(

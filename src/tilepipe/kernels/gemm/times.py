@@ -23,28 +23,40 @@ from tilepipe.kernels.gemm.model import L2_BYTES, MMA_K_BYTES, Problem, off_line
 from tilepipe.kernels.gemm.times_constants import H200, Constants
 
 PRODUCT_TRAITS = 12
+REACH = 1.5  # places so far apart share 60 % of a correction
 UNIT = 1e4  # µs, of times whose eighth powers float32 shall hold
 NARROW = 256  # rows or columns of C that one row of tiles has
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
 
-def traits(cfg: Sm90Tiling) -> dict[str, float]:
-    """What the corrections know of a configuration."""
-    kind = f"{cfg.schedule[0]}{cfg.consumers}"
+def place(cfg: Sm90Tiling) -> tuple[float, ...]:
+    """Where a configuration stands among others: its corrections are like those of its neighbours.
+    The factors say how far apart two choices are.
+    """
     rows, cols = (cfg.cluster, cfg.cluster_n)[:: 1 if cfg.swap == "none" else -1]
-    found = {
-        "all": 1.0,
-        f"{kind} {cfg.bm}": 1.0,
-        f"{kind} {cfg.bm}x{cfg.bn}": 1.0,
-        f"{kind} wide": math.log2(cfg.bn / 128),
-        f"cluster {rows}x{cols}x{cfg.split_k}": 1.0,
-        f"{kind} cluster": math.log2(cfg.cluster_size),
-        "turned": float(cfg.swap == "ab"),
-        f"{kind} turned": float(cfg.swap == "ab"),
-        "deep": math.log2(cfg.stages / 4),
-    }
-    return {name: x for name, x in found.items() if x}
+    found = (
+        math.log2(cfg.bm),
+        math.log2(cfg.bn),
+        cfg.consumers,
+        1.4 * (cfg.schedule == "pingpong"),
+        0.7 * math.log2(rows),
+        0.7 * math.log2(cols),
+        math.log2(cfg.split_k),
+        0.5 * (cfg.swap == "ab"),
+        0.7 * math.log2(cfg.stages),
+        0.5 * cfg.store_slots,
+        math.log2(cfg.bm * cfg.bn),
+    )
+    return tuple(round(x, 3) for x in found)
+
+
+def alike(places: npt.ArrayLike, others: npt.ArrayLike) -> Floats:
+    """How near each place is to each of some others: 1 for the same, less for others."""
+    x, y = np.asarray(places, dtype=np.float64), np.asarray(others, dtype=np.float64)
+    apart = (x * x).sum(axis=1)[:, None] + (y * y).sum(axis=1) - 2 * x @ y.T
+    found: Floats = np.exp(-np.maximum(apart, 0.0) / (2 * REACH**2))
+    return found
 
 
 class Facts(NamedTuple):
@@ -114,7 +126,7 @@ class Settings:
         boxes: TMA stores of a warpgroup in an epilogue.
         slices: store slots that a warpgroup fills in an epilogue.
         splits: the binary logarithm of split_k.
-        traits: what the corrections depend on: `traits` of each.
+        places: what the corrections depend on: `place` of each.
     """
 
     def __init__(
@@ -153,7 +165,7 @@ class Settings:
         in_slot = column(slices_of_slot(out_dtype, cfg) for cfg in configs)
         self.slices = np.ceil(self.boxes / in_slot)
         self.splits = np.log2(column(cfg.split_k for cfg in configs))
-        self.traits = [traits(cfg) for cfg in configs]
+        self.places = [place(cfg) for cfg in configs]
 
 
 class Table:
@@ -175,10 +187,10 @@ class Table:
         mma = x.mma / model.tensor_mhz * np.where(x.pingpong, model.pingpong, 1.0)
         fill, floor = np.array(model.fill)[shared], np.array(model.floor)[shared]
         self.step = kept(mma**8 + (x.filled / fill) ** 8 + floor**8)
-        known = {name: np.array(weights) for name, weights in model.corrections.items()}
-        corrections = np.zeros((len(x.traits), PRODUCT_TRAITS))
-        for row, each in zip(corrections, x.traits, strict=True) if known else ():
-            row += sum(value * known[name] for name, value in each.items() if name in known)
+        corrections = np.zeros((len(x.places), PRODUCT_TRAITS))
+        if model.corrections:
+            weights = np.array(list(model.corrections.values()))
+            corrections += alike(x.places, list(model.corrections)) @ weights
         corrections[:, 0] += 1.0
         self.corrections = kept(corrections.T / UNIT)
         self.extents, self.k, self.resident = kept(x.extents), kept(x.k), kept(x.resident)

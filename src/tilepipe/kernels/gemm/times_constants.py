@@ -36,8 +36,9 @@ allows:
              · (cycles / mma_power + bytes filled / fill_power + bytes loaded / load_power)
              + (bytes of A and B + bytes of C) / dram_power
 
-Each of the three is multiplied by the same correction: 1 + the sum of the weights that
-`corrections` has for the traits of the configuration, times the traits of the product. Then
+Each of the three is multiplied by the same correction: 1 + the sum of what `corrections` has for
+places of configurations, each as far as the configuration is like that place (`times.alike`), times
+the traits of the product. Then
 
     after a pause    = (body⁴ + memory⁴)^¼
     in steady state  = (body⁴ + memory⁴ + power⁴)^¼
@@ -95,7 +96,7 @@ class Constants:
         fill_power: the same, of bytes that are written to shared memory.
         load_power: the same, of bytes that are loaded from L2.
         dram_power: the same, of bytes that are read from memory and written to it.
-        corrections: weights without unit: for each trait of a configuration (`times.traits`), one
+        corrections: weights without unit: for some places of configurations (`times.place`), one
             for each element of `Facts.traits`.
     """
 
@@ -129,7 +130,7 @@ class Constants:
     fill_power: float
     load_power: float
     dram_power: float
-    corrections: dict[str, tuple[float, ...]]
+    corrections: dict[tuple[float, ...], tuple[float, ...]]
 
 
 H200 = Constants(**times_data.H200)  # type: ignore[arg-type]  # a dict of several kinds
