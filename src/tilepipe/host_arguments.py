@@ -140,3 +140,9 @@ def did_you_mean(name: str, known: Iterable[str]) -> list[str]:
         if len(other) > 2 and other in name.split("_") and other not in close
     ]
     return close + parts
+
+
+def question(name: str, known: Iterable[str]) -> str:
+    """What ends a message about an unknown name: ". Did you mean ...?", or nothing."""
+    near = did_you_mean(name, known)
+    return f". Did you mean {near[0]}?" if near else ""

@@ -10,7 +10,7 @@ from tilepipe.cli.common import out, print_json
 from tilepipe.cli.measuring import show
 from tilepipe.cli.tune_search import problem_of, require_tuning
 from tilepipe.errors import BindError, UnavailableError
-from tilepipe.host_arguments import did_you_mean
+from tilepipe.host_arguments import question
 from tilepipe.ir.chip import Chip
 from tilepipe.kernels.common import tuned
 from tilepipe.kernels.common.tunable import Tunable
@@ -119,8 +119,7 @@ def _whose(name: str | None) -> Chip:
                 f" --chip NAME: {_known()}"
             ) from None
     if name not in tuned.chips():
-        near = did_you_mean(name, tuned.chips())
-        meant = f". Did you mean {near[0]}?" if near else ""
+        meant = question(name, tuned.chips())
         raise BindError(f"nothing is remembered of a chip {name!r}; {_known()}{meant}")
     return Chip(name=name)
 

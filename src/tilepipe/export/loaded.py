@@ -19,7 +19,7 @@ from tilepipe.cuda.runtime.staging import staged
 from tilepipe.errors import BindError, ExportError, UnavailableError
 from tilepipe.export.manifest import Manifest, Tensor, read
 from tilepipe.export.rules import CLUSTERS, Number, value
-from tilepipe.host_arguments import did_you_mean, plain, shown
+from tilepipe.host_arguments import plain, question, shown
 from tilepipe.ir.arrays import array_dtype, byte_strides
 from tilepipe.ir.location import Loc
 from tilepipe.ir.program import Kernel, Launch, TensorArg
@@ -142,12 +142,11 @@ class ExportedKernel:
         unknown = [n for n in arguments if n not in names]
         missing = [x.param.name for x in manifest.tensors if arguments.get(x.param.name) is None]
         if unknown or missing:
-            near = did_you_mean(unknown[0], names) if unknown else []
             raise BindError(
                 f"exported kernel '{manifest.name}' "
                 + (f"does not know {unknown[0]}" if unknown else f"needs {', '.join(missing)}")
                 + f"; it takes {', '.join(names)}"
-                + (f". Did you mean {near[0]}?" if near else "")
+                + (question(unknown[0], names) if unknown else "")
             )
         extents: dict[str, tuple[int, str]] = {}
         args: dict[str, Any] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilepipe.errors import BindError
-from tilepipe.host_arguments import did_you_mean
+from tilepipe.host_arguments import question
 from tilepipe.registry.append_kv import APPEND_KV
 from tilepipe.registry.attention import ATTENTION
 from tilepipe.registry.attention_backward import ATTENTION_BACKWARD
@@ -55,7 +55,6 @@ def find(name: str) -> KernelSpec:
         BindError: there is none; the message lists those there are.
     """
     if name not in KERNELS:
-        near = did_you_mean(name, KERNELS)
-        meant = f". Did you mean {near[0]}?" if near else ""
+        meant = question(name, KERNELS)
         raise BindError(f"there is no kernel '{name}'; there are: {', '.join(KERNELS)}{meant}")
     return KERNELS[name]

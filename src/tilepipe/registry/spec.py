@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 import tilepipe as tp
 from tilepipe.errors import BindError
-from tilepipe.host_arguments import did_you_mean
+from tilepipe.host_arguments import question
 from tilepipe.ir.chip import CHIPS, generation
 from tilepipe.kernels.common.validation import UnpaddedError
 from tilepipe.kernels.gemm.heuristics import Problem
@@ -206,10 +206,9 @@ class KernelSpec:
         given: dict[str, Setting] = {}
         for name, value in pairs(texts).items():
             if name not in self.settings:
-                near = did_you_mean(name, self.settings)
                 raise BindError(
                     f"kernel '{self.name}' has no setting '{name}'; it has"
-                    f" {', '.join(self.settings)}{f'. Did you mean {near[0]}?' if near else ''}"
+                    f" {', '.join(self.settings)}{question(name, self.settings)}"
                 )
             given[name] = typed(name, value, type(self.settings[name]))
         return given
