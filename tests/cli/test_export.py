@@ -81,6 +81,7 @@ def test_an_extent_that_is_no_setting_keeps_the_setting_fixed(tilepipe: Call) ->
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(suite=5, classes=lambda kernel, free, zero: [tuple(zero)])
 @pytest.mark.parametrize(
     ("kernel", "free", "zero"),
     [

@@ -43,7 +43,11 @@ def test_delays(tilepipe_perturb):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
-    [(), ("-n", "2"), ("--tilepipe-explore", "--tilepipe-seeds", "6")],
+    [
+        pytest.param((), marks=pytest.mark.thorough),
+        ("-n", "2"),
+        ("--tilepipe-explore", "--tilepipe-seeds", "6"),
+    ],
     ids=["plain", "xdist", "options"],
 )
 def test_a_kernel_author_writes_three_lines(

@@ -161,6 +161,7 @@ SIZES = [
 ]
 
 
+@pytest.mark.sampled(suite=2, classes=lambda kind, ctas, n: [kind, (ctas, n)])
 @pytest.mark.parametrize(("kind", "ctas", "n"), SIZES)
 def test_one_at_a_time_and_in_all_orders_agree(
     kind: str, ctas: int, n: int, monkeypatch: pytest.MonkeyPatch

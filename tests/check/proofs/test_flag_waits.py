@@ -28,7 +28,7 @@ RAISE, WAIT = Do("set", 0, 1), Do("wait", 0, 1)
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 1 << 40))
 def test_waits_give_the_verdict_of_exploring_every_look(seed: int) -> None:
     quick, full = both_ways(generate(seed))

@@ -292,7 +292,7 @@ def test_the_operator_checks_shapes(
         gpu_side.operator(a, b)
 
 
-@pytest.mark.sampled(suite=5)
+@pytest.mark.sampled(suite=8)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
