@@ -62,6 +62,7 @@ def test_tuning_keeps_the_waves_that_are_chosen() -> None:
     assert DecodeConfig(bn=64, stages=3, ctas=1, waves=2) in found
 
 
+@pytest.mark.slow
 def test_tuning_tries_both_forms_of_the_queries() -> None:
     """Where they are two programs: tiles of 64 keys with up to 16 queries of a head."""
     for problem in (ONE, MANY):

@@ -88,6 +88,7 @@ def test_descales_that_are_tensors_are_read_at_the_launch(gpu: Emulator) -> None
     assert len(gpu.bound) == 1
 
 
+@pytest.mark.slow
 def test_the_operator_and_the_compiler(gpu: Emulator) -> None:
     """In a compiled function what is written is seen by what comes after it."""
     given, arrays = tensors(8)

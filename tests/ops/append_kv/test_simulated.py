@@ -47,6 +47,7 @@ def test_arrays_are_written_in_place(dtype: Any, page: int) -> None:
     assert want.k.astype(np.float32).any()
 
 
+@pytest.mark.slow
 def test_descales_are_those_of_attention_decode() -> None:
     """What has been appended is what the next call attends to."""
     given = operands(E4M3, 8)

@@ -62,6 +62,7 @@ def test_what_is_refused_is_refused_after_an_equal_call(monkeypatch: pytest.Monk
     assert len(plans.plans) == 1
 
 
+@pytest.mark.slow
 def test_a_window_of_truth_values_is_refused_after_one_of_numbers(gpu: Emulator) -> None:
     q, k, v = (torch.zeros(1, 24, 2, 64, dtype=torch.bfloat16) for _ in range(3))
     window: Any = (True, False)
