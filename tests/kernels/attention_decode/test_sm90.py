@@ -320,9 +320,7 @@ TABLE = np.zeros((2, 6), np.int32)
 def test_arguments_that_do_not_fit(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(tp.BindError) as caught:
         bind(**arrays(**changes))
-    # the operation; of a rule of the settings, those that it is about
-    named = ("attention_decode", "DecodeConfig", "(bn=")
-    assert any(name in str(caught.value) for name in named)
+    assert "attention_decode" in str(caught.value) or "DecodeConfig(" in str(caught.value)
     assert words in str(caught.value)
 
 
