@@ -125,7 +125,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
             "k_cache": np.zeros((0, 16, 2, 64), B),
             "v_cache": np.zeros((0, 16, 2, 64), B),
         },
-        "block_table[0, 0] is 0, and the cache has no pages; of sequence 0, with 5 keys",
+        "block_table[0, 0] is 0, and the cache has no pages; key 4 of sequence 0 is to be written",
     ),
     (
         {
@@ -235,6 +235,19 @@ def test_an_expanded_tensor_on_the_cpu() -> None:
     given["k_cache"] = made["k_cache"].expand(4, -1, -1, -1)
     given["v_cache"] = made["v_cache"].repeat(4, 1, 1, 1)
     with pytest.raises(tp.BindError, match="k_cache is written, and its elements share memory"):
+        append_kv(**given)
+
+
+def test_a_token_beyond_the_room_needs_no_page() -> None:
+    """Nor does one before the first key; both are left out."""
+    given = operands(page=8)
+    given["cache_seqlens"] = np.array([3, 17, 0, -4], np.int32)
+    given["block_table"][1] = given["block_table"][2:] = -1
+    want = wanted(given)
+    append_kv(**given)
+    assert np.array_equal(given["k_cache"].view(np.uint16), want.k.view(np.uint16))
+    given["cache_seqlens"][1] = 16
+    with pytest.raises(tp.BindError, match=r"\[1, 1\] is -1, .* key 15 of sequence 1 is"):
         append_kv(**given)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import tilepipe as tp
-from tilepipe.kernels.attention_decode.pages import check_pages, check_places
+from tilepipe.kernels.attention_decode.pages import check_places
 from tilepipe.kernels.attention_decode.validation import (
     LARGEST_HEAD,
     NARROW,
@@ -115,6 +115,5 @@ def check_append(
             " there is nothing to launch; ops.append_kv does nothing then"
         )
     if 0 not in (batch, tokens, heads, d, capacity):
-        check_pages(NAME, block_table, cache_seqlens, k_cache, tokens)
-        check_places(NAME, block_table, cache_seqlens, tokens, page)
+        check_places(NAME, block_table, cache_seqlens, k_cache, tokens)
     return Extents(heads, d, page, nothing)

@@ -36,31 +36,39 @@ def check_pages(
     if before is not None:
         needed &= firsts + page > ends[:, None] - before
     for b, i in np.argwhere(needed & ((table < 0) | (table >= pages)))[:1]:
-        there = f"the pages 0 to {pages - 1}" if pages else "no pages"
         raise tp.BindError(
-            f"{kernel}: block_table[{b}, {i}] is {table[b, i]}, and the cache has {there}; of"
-            f" sequence {b}, with {ends[b]} keys in pages of {page}, the entries"
+            f"{kernel}: block_table[{b}, {i}] is {table[b, i]}, and the cache has {_there(pages)};"
+            f" of sequence {b}, with {ends[b]} keys in pages of {page}, the entries"
             f" {np.flatnonzero(needed[b])[0]} to {-(-int(ends[b]) // page) - 1} are needed"
         )
 
 
-def check_places(kernel: str, table: Any, lengths: Any, tokens: int, page: int) -> None:
-    """Asserts that no two of the last tokens of sequences have one place. Only NumPy arrays are
-    read.
+def check_places(kernel: str, table: Any, lengths: Any, cache: Array, tokens: int) -> None:
+    """Asserts that the pages to which the last tokens of sequences are written are in the cache,
+    and that no two have one place. Tokens that have none are not written: those before the first
+    key, and those beyond the room of the table. Only NumPy arrays are read.
 
     Args:
-        table, lengths: None, or arrays that `check_pages` has seen. page: keys of a page.
+        table, lengths: None, or arrays of checked shapes: pages of each sequence, and its keys.
 
     Raises:
-        BindError: a page is named twice, and two tokens would be written to the same of its keys.
+        BindError: the number of a page is out of range, or a page is named twice, and two tokens
+            would be written to the same of its keys.
     """
     if not isinstance(table, np.ndarray) or not isinstance(lengths, np.ndarray):
         return
+    pages, page = cache.shape[:2]
     keys = np.maximum(lengths, 0).astype(np.int64)[:, None] - tokens + np.arange(tokens)
     seen: dict[tuple[int, int], tuple[int, int]] = {}
     for b, token in np.argwhere((keys >= 0) & (keys < table.shape[1] * page)).tolist():
-        entry, row = divmod(int(keys[b, token]), page)
+        key = int(keys[b, token])
+        entry, row = divmod(key, page)
         place = int(table[b, entry]), row
+        if not 0 <= place[0] < pages:
+            raise tp.BindError(
+                f"{kernel}: block_table[{b}, {entry}] is {place[0]}, and the cache has"
+                f" {_there(pages)}; key {key} of sequence {b} is to be written there"
+            )
         if place in seen:
             other, first = seen[place]
             who = f"sequences {other} and {b}" if other != b else f"two tokens of sequence {b}"
@@ -70,3 +78,7 @@ def check_places(kernel: str, table: Any, lengths: Any, tokens: int, page: int) 
                 " of its own there"
             )
         seen[place] = b, entry
+
+
+def _there(pages: int) -> str:
+    return f"the pages 0 to {pages - 1}" if pages else "no pages"
