@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tilepipe.errors import BindError
-from tilepipe.ir.arrays import array_dtype, shared_elements
+from tilepipe.ir.arrays import array_dtype, share_memory, shared_elements
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.hardware.tma import ALIGNMENT, takes_stride
 from tilepipe.ops.calls import Array, Shape
@@ -94,7 +94,7 @@ def check_memory(operation: str, operands: Mapping[str, Array], out: Array | Non
     """
     for name, x in operands.items():
         check_in_place(operation, name, x)
-        if out is not None and np.shares_memory(out, x):
+        if out is not None and share_memory(out, x):
             raise shared(operation, "out", name)
     if out is not None:
         check_in_place(operation, "out", out, written=True)

@@ -14,7 +14,7 @@ import numpy as np
 
 from tilepipe.errors import BindError
 from tilepipe.host_arguments import plain_int, shown
-from tilepipe.ir.arrays import byte_strides, item_bytes, shared_elements
+from tilepipe.ir.arrays import byte_strides, item_bytes, share_memory, shared_elements
 from tilepipe.ir.chip import CTAS_PER_SM, H200, Chip
 from tilepipe.ir.def_use import tensor_uses
 from tilepipe.ir.expressions import Expr
@@ -84,7 +84,7 @@ def refuse_shared_memory(kernel: Kernel, named: Mapping[str, Argument]) -> None:
     }
     for written in sorted(writes & arrays.keys()):
         for other, array in arrays.items():
-            if other != written and np.shares_memory(arrays[written], array):
+            if other != written and share_memory(arrays[written], array):
                 raise BindError(
                     f"arguments '{written}', which kernel '{kernel.name}' writes, and '{other}'"
                     " share memory: accesses through the two would not be ordered against each"

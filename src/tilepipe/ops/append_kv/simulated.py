@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
+from tilepipe.ir.arrays import share_memory
 from tilepipe.kernels.append_kv import sm90 as kernel
 from tilepipe.kernels.append_kv.validation import NAME
 from tilepipe.ops.append_kv.call import AppendCall, checked
@@ -23,7 +22,7 @@ def append_kv(call: AppendCall[Array], seed: int, progress: Progress | None) -> 
         return
     for i, cache in enumerate(named):
         for name in list(named)[i + 1 :]:
-            if cache in caches and np.shares_memory(named[cache], named[name]):
+            if cache in caches and share_memory(named[cache], named[name]):
                 raise shared(NAME, cache, name, both=name in caches)
     program = kernel.bind(
         call.k_cache,
