@@ -148,7 +148,7 @@ class OfTorch(OnGpu):
 def test_launches_on_tensors_that_are_alike_are_checked_once(
     files: Path, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(interop, "is_torch", lambda x: isinstance(x, OfTorch))
+    monkeypatch.setattr(loaded, "is_tensor", lambda x: isinstance(x, OfTorch))
     kernel = tp.load_exported(files)
     checked: list[object] = []
     check = kernel._launch

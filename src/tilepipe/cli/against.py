@@ -18,7 +18,7 @@ import tilepipe as tp
 from tilepipe.cli import programs
 from tilepipe.errors import BindError
 from tilepipe.ir.def_use import tensor_uses
-from tilepipe.ir.host_tensors import host_memory, is_host_tensor, tensor_of
+from tilepipe.ir.host_tensors import host_memory, is_host_tensor, is_tensor, tensor_of
 from tilepipe.ir.program import TensorArg
 from tilepipe.testing.agreement import Agreement, agreement
 
@@ -193,7 +193,6 @@ def handed(array: Array) -> Any:
 
 def on_host(x: Any) -> Any:
     """A result of a function of the user's, as NumPy has it."""
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(x, torch.Tensor):
+    if is_tensor(x):
         x = x.detach().cpu()
     return host_memory(x, "a result") if is_host_tensor(x) else x

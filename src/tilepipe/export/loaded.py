@@ -21,6 +21,7 @@ from tilepipe.export.manifest import Manifest, Tensor, read
 from tilepipe.export.rules import CLUSTERS, Number, value
 from tilepipe.host_arguments import plain, question, shown
 from tilepipe.ir.arrays import array_dtype, byte_strides
+from tilepipe.ir.host_tensors import is_tensor
 from tilepipe.ir.location import Loc
 from tilepipe.ir.program import Kernel, Launch, TensorArg
 
@@ -252,7 +253,7 @@ def _known_by(arguments: Mapping[str, Any]) -> tuple[object, ...] | None:
     found: list[object] = []
     for name in sorted(arguments):
         x = arguments[name]
-        if interop.is_torch(x):
+        if is_tensor(x):
             if not x.is_cuda:
                 return None
             found += name, x.dtype, x.shape, x.stride(), x.device

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import ml_dtypes
 import numpy as np
@@ -14,13 +14,22 @@ import numpy.typing as npt
 
 from tilepipe.errors import BindError
 
+if TYPE_CHECKING:
+    import torch
+
 VARIABLE = "TILEPIPE_CPU_TENSORS"
+
+
+def is_tensor(x: object) -> TypeGuard[torch.Tensor]:
+    """True if `x` is a tensor of PyTorch."""
+    # None while another thread is importing PyTorch, too: then `x` is no tensor.
+    tensor = getattr(sys.modules.get("torch"), "Tensor", None)
+    return tensor is not None and isinstance(x, tensor)
 
 
 def is_host_tensor(x: object) -> bool:
     """True if `x` is a tensor of PyTorch on the CPU."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(x, torch.Tensor) and x.device.type == "cpu"
+    return is_tensor(x) and x.device.type == "cpu"
 
 
 def require_simulated(what: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,6 +17,7 @@ from tilepipe.host_arguments import did_you_mean
 from tilepipe.ir import dtypes
 from tilepipe.ir.arrays import array_dtype
 from tilepipe.ir.dtypes import DType
+from tilepipe.ir.host_tensors import is_tensor
 from tilepipe.kernels.gemm.validation import OUTPUTS
 
 if TYPE_CHECKING:
@@ -29,6 +31,10 @@ Shape = tuple[int, ...]
 Setting = int | str  # of a kernel's configuration; truth values are integers
 Settings = tuple[tuple[str, Setting], ...]  # by name: a part of the key of a prepared launch
 Progress = Callable[[int, int], None]
+
+# Found here without the half microsecond that an import statement takes; only what is finished.
+_imported: dict[str, Any] = {}
+_importing = threading.RLock()
 
 
 def gpu_module(
@@ -49,9 +55,8 @@ def gpu_module(
         BindError: no operand is a tensor, or an option of the simulator is given for tensors that
             are not simulated.
     """
-    torch = sys.modules.get("torch")
     for x in operands:
-        if torch is not None and isinstance(x, torch.Tensor):
+        if is_tensor(x):
             break
     else:
         named = zip(parameters, operands, strict=True)
@@ -68,13 +73,21 @@ def gpu_module(
                 f"{operation}: seed and progress belong to the simulator, which runs NumPy arrays"
                 " and tensors on the CPU; a CUDA tensor runs on its GPU"
             )
-    if torch.compiler.is_compiling():
+    if sys.modules["torch"].compiler.is_compiling():
         # the one way to import that torch.compile follows
         from tilepipe.ops import registered
 
         return getattr(registered, name.split(".")[2])
-    # found here without the half microsecond that an import statement takes
-    return sys.modules.get(name) or importlib.import_module(name)
+    return _imported.get(name) or _import(name)
+
+
+def _import(name: str) -> Any:
+    """The module, imported by one thread at a time: of modules that import each other, another
+    thread would be handed one that is not finished.
+    """
+    with _importing:
+        module = _imported[name] = importlib.import_module(name)
+    return module
 
 
 def configured(

@@ -14,6 +14,7 @@ import numpy as np
 
 from tilepipe.errors import BindError, UnavailableError
 from tilepipe.ir.arrays import byte_strides, item_bytes
+from tilepipe.ir.host_tensors import is_tensor
 
 _DLPACK_CUDA = 2  # DLDeviceType kDLCUDA
 
@@ -31,17 +32,11 @@ def is_device_array(x: Any) -> bool:
     """True if `x` lies in the memory of a CUDA device."""
     if isinstance(x, np.ndarray | np.generic):
         return False
-    if is_torch(x):
+    if is_tensor(x):
         return bool(x.is_cuda)
     if hasattr(x, "__cuda_array_interface__"):
         return True
     return hasattr(x, "__dlpack_device__") and x.__dlpack_device__()[0] == _DLPACK_CUDA
-
-
-def is_torch(x: Any) -> bool:
-    """True if `x` is a PyTorch tensor; does not import PyTorch."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(x, torch.Tensor)
 
 
 def view(x: Any) -> DeviceView:
@@ -55,7 +50,7 @@ def view(x: Any) -> DeviceView:
         raise BindError(
             f"a launch takes arrays in GPU memory, got {type(x).__name__}; move it to the GPU"
         )
-    if is_torch(x):
+    if is_tensor(x):
         return DeviceView(x.data_ptr(), byte_strides(x), x.device.index)
     if hasattr(x, "__cuda_array_interface__"):
         address = int(x.__cuda_array_interface__["data"][0])
@@ -65,7 +60,7 @@ def view(x: Any) -> DeviceView:
 
 def address(x: Any) -> int:
     """The address of an array in GPU memory. Raises what `view` does."""
-    return int(x.data_ptr()) if is_torch(x) and x.is_cuda else view(x).address
+    return int(x.data_ptr()) if is_tensor(x) and x.is_cuda else view(x).address
 
 
 def _ordinal(x: Any, address: int) -> int:
@@ -156,7 +151,7 @@ def stream_handle(stream: Any, arrays: Iterable[Any], ordinal: int) -> int:
 
 
 def _current_stream(array: Any, ordinal: int) -> int:
-    if is_torch(array):
+    if is_tensor(array):
         return int(sys.modules["torch"].cuda.current_stream(ordinal).cuda_stream)
     cupy = sys.modules.get("cupy")
     if cupy is not None and isinstance(array, cupy.ndarray):

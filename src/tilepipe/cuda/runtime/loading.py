@@ -19,6 +19,7 @@ from tilepipe.cuda.runtime.launching import Launcher, launch_instrumented
 from tilepipe.cuda.runtime.staging import staged
 from tilepipe.cuda.runtime.timed import launch_timed
 from tilepipe.errors import BindError
+from tilepipe.ir.host_tensors import is_tensor
 from tilepipe.ir.program import Kernel, Launch, TensorArg
 from tilepipe.ir.stamps import WarpStamps
 
@@ -170,7 +171,7 @@ def _address_of(launch: Launch, name: str) -> Callable[[], int]:
     arg = launch.args[name]
     if not isinstance(arg, TensorArg):
         raise BindError(f"parameter '{name}' is a tensor, got {type(arg).__name__}")
-    if interop.is_torch(arg.array):
+    if is_tensor(arg.array):
         method: Callable[[], int] = arg.array.data_ptr
         return method
     address = interop.view(arg.array).address

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 
 from tilepipe.errors import BindError
+from tilepipe.ir.host_tensors import is_tensor
 from tilepipe.kernels.gemm_quantised.layout import pack
 from tilepipe.ops.calls import ArrayT
 
@@ -19,8 +18,9 @@ def prepared(weights: ArrayT, bits: int) -> ArrayT:
     Raises:
         BindError: neither an array nor a tensor, or weights that cannot be packed.
     """
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(weights, torch.Tensor):
+    if is_tensor(weights):
+        import torch
+
         if weights.is_floating_point() or weights.is_complex():  # NumPy has not all of these dtypes
             raise BindError(
                 f"{NAME}: weights must be a matrix (n, k) of integers; they are"

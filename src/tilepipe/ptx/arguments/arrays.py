@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from tilepipe.errors import BindError
-from tilepipe.ir.host_tensors import host_memory
+from tilepipe.ir.host_tensors import host_memory, is_tensor
 
 Array = npt.NDArray[Any]
 _HOST = (1, 3)  # DLPack's device types for memory of the CPU, pinned or not
@@ -35,8 +34,7 @@ def host_array(x: object, what: str) -> Array | None:
         return x
     if isinstance(x, np.generic):
         return None
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(x, torch.Tensor):
+    if is_tensor(x):
         return _of_torch(x, what)
     if hasattr(x, "__cuda_array_interface__"):
         _on_gpu(x, what, "copy it to the host")
