@@ -11,6 +11,7 @@ from tilepipe.machine.agents import Agent
 from tilepipe.machine.sites import Site
 
 _REFUSES = 1 / 8  # probability that a seed refuses a try_cancel although clusters are left
+REPEATED = -1  # of `GridRequests.waited`
 
 
 class Clusters:
@@ -52,7 +53,8 @@ class GridRequests:
         haste: the probability that an agent performs such an op without asking.
         refused: the bit of the first response that refused a request; 0 before it. refused_at: the
             site of that request.
-        waited: the bit of the first grid_dependency_wait; 0 before it.
+        waited: the bit of the first grid_dependency_wait; 0 before it. REPEATED: the cluster
+            repeats another, in which all writes came after it.
     """
 
     asking: list[Agent] = field(default_factory=list)

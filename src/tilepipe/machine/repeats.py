@@ -30,7 +30,7 @@ from tilepipe.machine.barriers import mbarrier, rendezvous
 from tilepipe.machine.machine import Machine, World
 from tilepipe.machine.memory import elements, fragment_access
 from tilepipe.machine.memory.fragments import Frag
-from tilepipe.machine.units import tma, wgmma
+from tilepipe.machine.units import grid, tma, wgmma
 from tilepipe.machine.units.acting import act
 
 Op = Callable[..., Any]
@@ -67,6 +67,7 @@ _IN_PART: dict[Op, tuple[Op, tuple[int, ...]]] = {
     tma.tma_store: (tma.tma_store_again, (2,)),
     fragment_access.fragment_store: (fragment_access.fragment_store_again, (5,)),
     fragment_access.fragment_load: (fragment_access.fragment_load_again, ()),
+    grid.grid_dependency_wait: (grid.grid_dependency_wait_again, ()),
 }
 _ORDERED = frozenset({tma.tma_store, fragment_access.fragment_store_global})
 
@@ -160,7 +161,7 @@ class Repeats:
         program = world.program
         self.possible = (
             world.recorder is None
-            and not (program.addressed or program.waits_itself or program.orders_clusters)
+            and not (program.addressed or program.orders_clusters)
             and all(site.kind != "print" for site in program.sites)
             and all(t.order is None or t.order.readers is None for t in world.tensors)
         )

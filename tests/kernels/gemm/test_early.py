@@ -65,23 +65,37 @@ def test_compiles_without_spills_and_its_ptx_computes_the_same(family: str) -> N
     assert compare(c.astype(np.float32), want, rtol=2.0**-7, atol=1e-2).ok
 
 
+def around_the_wait(program: tp.Program) -> dict[str, tuple[set[str], set[str]]]:
+    """For each role that waits for the kernel before: what it reads before that, and after."""
+    reads = re.compile(r"(?:tma_load tensor=|load_global \S+ |= load )(\w+)")
+    roles = {}
+    for role in str(program).split("role ")[1:]:
+        before, wait, after = role.partition("grid_dependency_wait")
+        if wait:
+            roles[role[: role.index(":")]] = set(reads.findall(before)), set(reads.findall(after))
+    return roles
+
+
 @pytest.mark.parametrize("swap", ["none", "ab"])
 @pytest.mark.parametrize("slots", [0, 2])
 def test_only_the_weights_are_read_before_the_wait(swap: str, slots: int) -> None:
     """Which is all that speaks for it: no check sees what the kernel before this one writes."""
-    program, _ = bound(SHAPE, early="b", swap=swap, source_slots=slots, stages=2)
-    reads = re.compile(r"(?:tma_load tensor=|load_global \S+ |= load )(\w+)")
-    roles: dict[str, tuple[set[str], set[str]]] = {}
-    for role in str(program).split("role ")[1:]:
-        before, wait, after = role.partition("grid_dependency_wait")
-        if wait:
-            name = role[: role.index(":")]
-            roles[name] = set(reads.findall(before)), set(reads.findall(after))
-    assert roles["load"] == ({"b"}, {"a", "b"})
-    assert roles.get("source", (set(), {"source"})) == (set(), {"source"})
-    assert set(roles) == ({"load", "source"} if slots else {"load"})
-    plain, _ = bound(SHAPE, swap=swap)
-    assert "grid_dependency_wait" not in str(plain)
+    reads: dict[str, tuple[set[str], set[str]]] = {"source": (set(), {"source"})} if slots else {}
+    before: dict[str, set[str]] = {"b": {"b"}, "none": set()}
+    for early, read in before.items():
+        program, _ = bound(SHAPE, early=early, swap=swap, source_slots=slots, stages=2)
+        assert around_the_wait(program) == {"load": (read, {"a", "b"}), **reads}
+
+
+@pytest.mark.parametrize("early", ["none", "b"])
+def test_the_mma_role_goes_on_without_a_wait(early: str) -> None:
+    """It reads and writes global memory only with sums of what was loaded after the wait."""
+    program, _ = bound(SHAPE, early=early, stages=2)
+    code = program.source()
+    assert code.count("grid_dependency_wait();") == 1
+    mma = code[code.index("void mma(") : code.index("void load(")]
+    assert "bulk_wait" in mma
+    assert "grid_dependency_wait" not in mma
 
 
 SMALL: dict[str, Setting] = {"bm": 64, "bn": 32, "bk": 32, "stages": 2, "consumers": 1}

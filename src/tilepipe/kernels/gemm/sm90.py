@@ -62,11 +62,10 @@ def gemm(
     work = output_tiles(ctx, c, cfg)
     terms = Terms(bias, a_scale, b_scale, source, alpha, beta, scales, cfg.source_slots)
     shared = Sm90Gemm.allocate(ctx, cfg, inputs, work, a, c, terms)
-    waits = cfg.early != "none"  # by itself, for the kernel before it
     shared.declare_roles(
         partial(load, shared, Copies(shared, a, b), cfg.early_operand),
         partial(multiply_and_store, shared),
-        partial(load_source, shared, waits),
+        partial(load_source, shared),
     )
 
 
@@ -98,14 +97,18 @@ def load(gemm: Sm90Gemm, copies: Copies, early: str | None) -> None:
     ring has stages. It goes on to the next output tile while the MMA role stores this one, and
     gives most of its registers to that role.
 
-    `early`: the operand of which the first stages are loaded before the kernel waits for the one
-    before it in the stream.
+    It alone waits for the kernel before this one in the stream, when it knows its tile: the MMA
+    role, which reads and writes global memory only with sums of what was loaded, need not.
+
+    `early`: the operand of which the first stages are loaded before that wait.
     """
     ctx, cfg, inputs = gemm.ctx, gemm.cfg, gemm.inputs
     first, k_steps = gemm.part_of_k()
     loaded = None if early is None else load_early(gemm, copies, early, first, k_steps)
     with inputs.producer() as producer:
         for tile in gemm.work:
+            if early is None:
+                ctx.grid_dependency_wait()  # at the first tile; then it is over
             for step in ctx.range(k_steps):
                 with producer.acquire() as stage, ctx.elect_one():
                     stage.expect_bytes(inputs.stage_bytes)
@@ -143,10 +146,9 @@ def load_early(
     return ctx.var(stages)
 
 
-def load_source(gemm: Sm90Gemm, waits: bool) -> None:
-    """The role that brings the source. `waits`: the kernel itself waits for the one before it."""
-    if waits:
-        gemm.ctx.grid_dependency_wait()
+def load_source(gemm: Sm90Gemm) -> None:
+    """The role that brings the source."""
+    gemm.ctx.grid_dependency_wait()
     gemm.epilogue.load_source(gemm.work)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from tilepipe.errors import RaceError, SimFault
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.faults import global_races, races
+from tilepipe.machine.grid_state import REPEATED
 from tilepipe.machine.happens_before import by_lanes
 from tilepipe.machine.happens_before.byte_events import ByteEvent, ByteOrder, Offsets, Runs
 from tilepipe.machine.happens_before.events import (
@@ -352,7 +353,7 @@ def _check_waited(m: Machine, ag: Agent, site: Site, mask: int, tensor: str) -> 
     """Raises RaceError for a write to global memory by threads that do not know of a
     grid_dependency_wait, in a kernel that has one.
     """
-    if not m.requests.waited & ag.known(mask):
+    if m.requests.waited != REPEATED and not m.requests.waited & ag.known(mask):
         wait = ag.cta.words["griddepcontrol.wait"]
         cure = (
             f"Execute {wait} before the first write, or let a barrier order the write after it."

@@ -15,6 +15,7 @@ from tilepipe.machine import cost
 from tilepipe.machine.actors import BLOCKED, Blocked
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.mbarrier import remote
+from tilepipe.machine.grid_state import REPEATED
 from tilepipe.machine.happens_before.accesses import Access, Rect
 from tilepipe.machine.happens_before.conflicts import read
 from tilepipe.machine.happens_before.memory_order import RELAXED, Strong
@@ -167,3 +168,8 @@ def grid_dependency_wait(m: Machine, ag: Agent, site: Site, mask: int) -> None:
     """
     m.requests.waited = m.requests.waited or m.order.new_bit()
     ag.acquire(mask, m.requests.waited)
+
+
+def grid_dependency_wait_again(m: Machine, ag: Agent, site: Site, mask: int) -> None:
+    """The wait in a cluster that repeats another, whose writes came after theirs."""
+    m.requests.waited = REPEATED
