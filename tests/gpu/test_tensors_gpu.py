@@ -63,6 +63,32 @@ def test_a_chain_of_launches_and_torch_ops_runs_in_order() -> None:
     np.testing.assert_array_equal(a.cpu().numpy(), want)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"split_k": 2}, {"schedule": "pingpong", "consumers": 2}],
+    ids=str,
+)
+def test_a_chain_of_products_runs_in_order(settings: dict[str, Any]) -> None:
+    """Most SMs are idle, so that the next product's CTAs are there before one ends; its A and its
+    bias are what this one writes.
+    """
+    n = 512
+    w = torch.linalg.qr(torch.randn(n, n, device="cuda"))[0].bfloat16()
+    x, y = (torch.randn(n, n, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    cfg = GemmConfig(**{"bm": 64, "bn": 64, "consumers": 1, **settings})
+    programs = gemm.bind(x, w, y, cfg, bias=x[0]), gemm.bind(y, w, x, cfg, bias=y[0])
+    start, results = x.clone(), []
+    for wait in (True, False):
+        x.copy_(start)
+        for i in range(40):
+            programs[i % 2].launch()
+            if wait:
+                torch.cuda.synchronize()
+        results.append(x.clone())
+    assert torch.equal(*results)
+    assert results[0].isfinite().all()
+
+
 def test_the_current_stream_is_used() -> None:
     x, a, b = pair()
     program = step.bind(a, b)
