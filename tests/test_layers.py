@@ -105,6 +105,7 @@ LOADED_LATE = {
     "export": {"tilepipe.export"},
     "files": {"fcntl", "json", "tempfile"},
     "host_arguments": {"difflib"},
+    "ir": {"torch"},
     "lang": {"difflib"},
     "kernels": {"json", "torch"},
     "ops": {"_typeshed", "tilepipe.cuda", "torch"},

@@ -15,6 +15,7 @@ from types import CodeType, FrameType
 
 from tilepipe.errors import TraceError
 from tilepipe.ir.location import caller, is_library_file
+from tilepipe.ir.python_ast import parsed
 
 
 @dataclass
@@ -42,7 +43,7 @@ def _source(code: CodeType) -> _Source:
     cached = _sources.get(code.co_filename)
     if cached is None or cached.key != key:
         try:
-            tree = ast.parse("".join(lines)) if lines else None
+            tree = parsed("".join(lines)) if lines else None
         except SyntaxError:
             tree = None
         cached = _sources[code.co_filename] = _Source(key, tree)

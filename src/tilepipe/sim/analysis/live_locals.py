@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from tilepipe.ir.python_ast import parsed
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.memory.fragments import Frag
 from tilepipe.sim.analysis.data_flow import DecidingData
@@ -115,7 +116,7 @@ class _Function:
 
 @lru_cache(maxsize=64)
 def _functions(source: str) -> Mapping[str, _Function]:
-    return {f.name: _Function(f) for f in ast.parse(source).body if isinstance(f, ast.FunctionDef)}
+    return {f.name: _Function(f) for f in parsed(source).body if isinstance(f, ast.FunctionDef)}
 
 
 def place(agent: Agent, deciding: DecidingData) -> Hashable:

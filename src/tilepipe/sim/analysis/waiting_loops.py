@@ -19,6 +19,7 @@ from functools import lru_cache
 from types import CodeType
 from typing import Any
 
+from tilepipe.ir.python_ast import parsed
 from tilepipe.machine.agents import Agent
 from tilepipe.sim.codegen.module import Compiled
 
@@ -70,7 +71,7 @@ def place_of(agent: Agent) -> Place:
 
 @lru_cache(maxsize=16)
 def _loops(source: str) -> tuple[tuple[Place, WaitingLoop], ...]:
-    return tuple(_in_module(ast.parse(source)))
+    return tuple(_in_module(parsed(source)))
 
 
 def _in_module(module: ast.Module) -> Iterator[tuple[Place, WaitingLoop]]:
