@@ -6,7 +6,7 @@ change.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from tilepipe.ir.location import Loc
 
@@ -36,6 +36,34 @@ class BindError(TilepipeError):
     """Arguments of a kernel, or a tensor map, that no kernel can be built for (shape, dtype,
     stride, alignment).
     """
+
+
+class UnpaddedError(BindError):
+    """An array that TMA would take if it were padded along its contiguous dimension: its rows, or
+    columns where those are contiguous, are no multiple of 16 bytes apart.
+
+    Attributes:
+        rule: the message without advice that is about an array. operand: its name as the kernel's
+            argument; "" where that is not known. extent: of the contiguous dimension, which is to
+            be a multiple of `unit`.
+    """
+
+    rule: str
+    operand: str
+    extent: int
+    unit: int
+
+    @classmethod
+    def of(cls, rule: str, extent: int, unit: int, operand: str = "", advice: str = "") -> Self:
+        """The error. `advice`: what follows the rule in the message."""
+        error = cls(rule + advice)
+        error.rule, error.operand, error.extent, error.unit = rule, operand, extent, unit
+        return error
+
+    @property
+    def padded(self) -> int:
+        """The extent that it wants."""
+        return -(-self.extent // self.unit) * self.unit
 
 
 class TraceError(TilepipeError):

@@ -12,10 +12,9 @@ from typing import Any, Protocol
 import numpy.typing as npt
 
 import tilepipe as tp
-from tilepipe.errors import BindError
+from tilepipe.errors import BindError, UnpaddedError
 from tilepipe.host_arguments import question
 from tilepipe.ir.chip import CHIPS, generation
-from tilepipe.kernels.common.validation import UnpaddedError
 from tilepipe.kernels.gemm.heuristics import Problem
 from tilepipe.registry.instances import Instance, Size, Sizes, alone, clusters_of, small_chip
 from tilepipe.registry.settings import Configs, Setting, compiler_name, pairs, typed
@@ -89,21 +88,49 @@ class KernelSpec:
         return self.configs.archs
 
     def case(self, settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:
-        """What `make` makes. Where rows of an operand are not padded as TMA wants them, the message
-        says which setting to change: who types settings has no array.
+        """What `make` makes. Where operands are not padded as TMA wants them, the message says
+        which settings to change: who types settings has no array.
         """
         try:
             return self.make(settings, seed, chip)
         except UnpaddedError as error:
-            names = sorted(x for x in self.extents if settings[x] == error.extent)
-            if not names:
+            padded = self._padded(settings, seed, chip, error)
+            if not padded:
                 raise
-            unit = error.unit
-            padded = -(-error.extent // unit) * unit
-            raise BindError(
-                f"{error.rule} Give {' or '.join(names)} as a multiple of {unit}:"
-                f" {' or '.join(f'-s {name}={padded}' for name in names)}"
-            ) from None
+            said = " ".join(f"-s {name}={value}" for name, value in padded.items())
+            raise BindError(f"{error.rule} With its operands padded: {said}") from None
+
+    def _padded(
+        self, settings: Mapping[str, Any], seed: int, chip: tp.Chip | None, error: UnpaddedError
+    ) -> dict[str, int]:
+        """Extents with which all operands are padded; none where none are found. An operand does
+        not say which setting its contiguous dimension has: of those of its extent it is the one
+        with which it is padded.
+        """
+        found: dict[str, int] = {}
+        left: UnpaddedError | None = error
+        while left is not None:
+            known = {**settings, **found}
+            for name in sorted(x for x in self.extents if known[x] == left.extent):
+                after = self._unpadded(known | {name: left.padded}, seed, chip)
+                if after is None or after.operand != left.operand:
+                    found[name], left = left.padded, after
+                    break
+            else:
+                return {}
+        return found
+
+    def _unpadded(
+        self, settings: Mapping[str, Any], seed: int, chip: tp.Chip | None
+    ) -> UnpaddedError | None:
+        """What `make` says of an operand that is not padded; None: nothing."""
+        try:
+            self.make(settings, seed, chip)
+        except UnpaddedError as error:
+            return error
+        except tp.TilepipeError:
+            return None
+        return None
 
     def config(self, settings: Mapping[str, Any]) -> Any:
         """The configuration that all settings make. Raises BindError: they make none."""

@@ -72,17 +72,38 @@ def broken_array_rule(
             return f"dimension {axis} has {extent} elements; TMA takes 1 to 2^32"
     if broken := not_contiguous(shape, strides, inner, nbytes):
         return broken
+    axis = _wrong_stride(shape, strides, inner)
+    if axis is None:
+        return None
+    advice = (
+        f"Pad the contiguous dimension to a multiple of {ALIGNMENT // nbytes} elements"
+        if wants_padding(shape, strides, inner, nbytes)
+        else "Make a copy"
+    )
+    return (
+        f"TMA needs strides that are positive multiples of {ALIGNMENT} bytes below 2^40; dimension"
+        f" {axis} has a stride of {strides[axis]} bytes. {advice}."
+    )
+
+
+def wants_padding(
+    shape: Sequence[int], strides: Sequence[int], inner: int, nbytes: int, address: int = 0
+) -> bool:
+    """True if padding the contiguous dimension mends the rule that `broken_array_rule` names."""
+    axis = _wrong_stride(shape, strides, inner)
+    return (
+        axis is not None
+        and strides[axis] > 0
+        and address % ALIGNMENT == 0
+        and not_contiguous(shape, strides, inner, nbytes) is None
+    )
+
+
+def _wrong_stride(shape: Sequence[int], strides: Sequence[int], inner: int) -> int | None:
+    """The first dimension, other than the contiguous one, whose stride TMA does not take."""
     for axis, (extent, stride) in enumerate(zip(shape, strides, strict=True)):
         if axis != inner and not takes_stride(extent, stride):
-            advice = (
-                f"Pad the contiguous dimension to a multiple of {ALIGNMENT // nbytes} elements"
-                if stride > 0
-                else "Make a copy"
-            )
-            return (
-                f"TMA needs strides that are positive multiples of {ALIGNMENT} bytes below 2^40;"
-                f" dimension {axis} has a stride of {stride} bytes. {advice}."
-            )
+            return axis
     return None
 
 

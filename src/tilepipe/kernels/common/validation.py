@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 import tilepipe as tp
+from tilepipe.errors import UnpaddedError
 
 # float32 holds them, and what is left of them times a score
 SMALLEST_SCALE, LARGEST_SCALE = 2.0**-100, 2.0**100
@@ -61,10 +62,11 @@ def mapped(
         return tp.tensor_map(x, box=box, order=order, **rest)
     except tp.BindError as error:
         found = error if given is None else _of_given(kernel, name, given, error)
-        rows_of = x if given is None else given
-        if "Pad the contiguous dimension" in str(found) and isinstance(rows_of, np.ndarray):
-            raise _unpadded(f"{kernel}: {name}: {found}", name, rows_of) from None
-        raise tp.BindError(f"{kernel}: {name}: {found}") from None
+        message, array = f"{kernel}: {name}: {found}", x if given is None else given
+        if isinstance(found, UnpaddedError):
+            copy = _padding(name, array, found) if isinstance(array, np.ndarray) else ""
+            raise UnpaddedError.of(message, found.extent, found.unit, name, copy) from None
+        raise tp.BindError(message) from None
 
 
 def _of_given(kernel: str, name: str, given: Array, error: tp.BindError) -> tp.BindError:
@@ -86,32 +88,15 @@ def unboxed(kernel: str, name: str, x: Array | None) -> tp.TensorMap | None:
     return None if x is None else mapped(kernel, name, x)
 
 
-class UnpaddedError(tp.BindError):
-    """Rows of an array, or columns where those are contiguous, are no multiple of 16 bytes apart.
-
-    Attributes:
-        rule: the message without the advice, which is about an array. extent: of the contiguous
-            dimension; it must be a multiple of `unit`.
-    """
-
-    rule: str
-    extent: int
-    unit: int
-
-
-def _unpadded(rule: str, name: str, x: npt.NDArray[Any]) -> UnpaddedError:
-    """What to raise of such an array, with a copy that TMA takes."""
+def _padding(name: str, x: npt.NDArray[Any], found: UnpaddedError) -> str:
+    """Advice: a copy that TMA takes, in the order of the array."""
     turned = x.shape[-1] > 1 and x.strides[-1] != x.itemsize  # columns are contiguous
-    shape = x.swapaxes(-1, -2).shape if turned else x.shape
-    unit = 16 // x.itemsize
-    width = -(-shape[-1] // unit) * unit
-    copy = f"np.zeros({(*shape[:-1], width)}, {name}.dtype)[..., :{shape[-1]}]"
-    error = UnpaddedError(
-        f"{rule} {name} has strides of {x.strides} bytes. A copy that TMA takes: padded ="
+    outer = (x.swapaxes(-1, -2) if turned else x).shape[:-1]
+    copy = f"np.zeros({(*outer, found.padded)}, {name}.dtype)[..., :{found.extent}]"
+    return (
+        f" {name} has strides of {x.strides} bytes. A copy that TMA takes: padded ="
         f" {copy}{'.swapaxes(-1, -2)' if turned else ''}; padded[...] = {name}"
     )
-    error.rule, error.extent, error.unit = rule, shape[-1], unit
-    return error
 
 
 def check_array(

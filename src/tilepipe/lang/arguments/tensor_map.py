@@ -7,18 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from tilepipe.errors import BindError
+from tilepipe.errors import BindError, UnpaddedError
 from tilepipe.host_arguments import plain_int, require_bool, require_int, shown
 from tilepipe.ir import dtypes
 from tilepipe.ir.arrays import array_dtype, array_order, byte_strides, item_bytes
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.hardware.tma import (
+    ALIGNMENT,
     MAX_RANK,
     broken_array_rule,
     broken_extent_rule,
     broken_line_rule,
     default_swizzle,
     not_contiguous,
+    wants_padding,
 )
 from tilepipe.ir.host_tensors import host_memory, is_host_tensor, require_simulated
 from tilepipe.ir.layout import SWIZZLES
@@ -97,7 +99,8 @@ def tensor_map(
         call = "" if frame is None else call_text(frame)
         if not call:
             raise
-        raise BindError(f"{call}: {error}", caller()) from None
+        error.args = f"{call}: {error}", caller()
+        raise
 
 
 def described(
@@ -210,6 +213,11 @@ def _check_array(array: Any, dtype: DType, inner: int) -> None:
     # Only PyTorch gives the address here; others are checked at the launch, and a NumPy array is
     # copied to an aligned address.
     address = array.data_ptr() if hasattr(array, "data_ptr") else 0
-    broken = broken_array_rule(shape, byte_strides(array), inner, item_bytes(array), address)
-    if broken is not None:
-        raise BindError(f"an array of shape {shape} {dtype}: {broken}")
+    given = shape, byte_strides(array), inner, item_bytes(array), address
+    broken = broken_array_rule(*given)
+    if broken is None:
+        return
+    message = f"an array of shape {shape} {dtype}: {broken}"
+    if wants_padding(*given):
+        raise UnpaddedError.of(message, shape[inner], ALIGNMENT // item_bytes(array))
+    raise BindError(message)
