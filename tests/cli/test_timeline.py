@@ -183,6 +183,16 @@ def test_one_stage_more_that_does_not_fit(tilepipe: Call) -> None:
 
 
 @pytest.mark.slow
+def test_one_stage_more_that_breaks_a_rule(tilepipe: Call) -> None:
+    """The rule alone is said, not the configuration that it is about."""
+    settings = ["-s", "batch=1", "-s", "s_q=128", "-s", "s_kv=128", "-s", "d=64"]
+    _, out, _ = tilepipe("timeline", "attention", *settings, "--more-stages", "-o", "t.html")
+    said = " ".join(out.split())
+    assert "q_stages=3, is refused: q_stages must be 1 or 2" in said
+    assert "AttentionConfig" not in said
+
+
+@pytest.mark.slow
 def test_a_kernel_is_simulated_once_unless_more_stages_are_asked_for(
     file: Path, tilepipe: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:

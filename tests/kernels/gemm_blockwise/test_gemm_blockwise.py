@@ -288,7 +288,8 @@ def test_what_is_chosen_fits(shape: tuple[int, int, int], out: str) -> None:
 
 def test_a_configuration_that_no_chip_holds() -> None:
     tiny = replace(tp.H200, name="a chip", smem_per_cta=65536)
-    with pytest.raises(tp.LimitError, match=r"two stages take .* a CTA of a chip has 65,536"):
+    words = r"two stages of 128×128 tiles take .* a CTA of a chip has 65,536"
+    with pytest.raises(tp.LimitError, match=words):
         filled(BlockwiseGemmConfig(), tp.bfloat16, tiny)
 
 

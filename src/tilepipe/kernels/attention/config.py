@@ -104,13 +104,11 @@ class AttentionConfig(Settings):
         held = self.bn // 2 + self.bn // packed + out
         room = (ROOM if dtype.nbytes > 1 else ROOM_OF_8_BITS)[self.consumers]
         if held > room:
-            raise tp.BindError(
-                self.with_settings(
-                    f"scores, probabilities and output take bn / 2 + bn / {packed} + d_v / 2{twice}"
-                    f" = {self.bn // 2} + {self.bn // packed} + {out} = {held}"
-                    f" registers of a thread; with {self.consumers} consumers at most"
-                    f" {room} leave room for the rest: lower bn"
-                )
+            raise self.broken(
+                f"scores, probabilities and output take bn / 2 + bn / {packed} + d_v / 2{twice}"
+                f" = {self.bn // 2} + {self.bn // packed} + {out} = {held}"
+                f" registers of a thread; with {self.consumers} consumers at most"
+                f" {room} leave room for the rest: lower bn"
             )
         found = tp.FA4Config(
             qkv_dtype=dtype,
@@ -130,11 +128,9 @@ class AttentionConfig(Settings):
         if broken is None and self.bn % found.MMA_K:
             broken = f"bn = {self.bn} must be a multiple of {found.MMA_K}, the keys of one wgmma"
         if self.store == "tile" and not has_whole_spans(dtype, d, d_v):
-            raise tp.BindError(
-                self.with_settings(
-                    f"an output tile has whole spans of {found.swizzle_elems} columns, and heads of"
-                    f' V have {d_v}: use store="registers"'
-                )
+            raise self.broken(
+                f"an output tile has whole spans of {found.swizzle_elems} columns, and heads of"
+                f' V have {d_v}: use store="registers"'
             )
         columns = (self.q_tiles - 1) * found.padded_qk_depth
         rest = self.bm * columns * dtype.nbytes
@@ -148,7 +144,7 @@ class AttentionConfig(Settings):
             )
         if broken is not None:
             cure = "; lower stages, q_stages or bn" if broken.startswith("shared memory") else ""
-            raise tp.BindError(self.with_settings(f"{broken}{cure}"))
+            raise self.broken(f"{broken}{cure}")
         return found
 
 

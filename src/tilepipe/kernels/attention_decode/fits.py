@@ -25,37 +25,28 @@ def check_fits(cfg: DecodeConfig, found: Extents, chip: tp.Chip) -> None:
     width = Form.of(found.rows, d, found.narrow, cfg).width
     most = most_keys(found, cfg)
     if cfg.bn > most:
-        raise tp.BindError(
-            cfg.with_settings(
-                f"bn={cfg.bn} keys of a tile: with heads of {d} elements and ctas={cfg.ctas} the"
-                f" registers of a thread have room for {most}"
-            )
+        raise cfg.broken(
+            f"bn={cfg.bn} keys of a tile: with heads of {d} elements and ctas={cfg.ctas} the"
+            f" registers of a thread have room for {most}"
         )
     if page and cfg.bn % page and page % cfg.bn:
-        raise tp.BindError(
-            cfg.with_settings(
-                f"bn={cfg.bn} keys of a tile and pages of {page}: one must be a multiple of the"
-                " other"
-            )
+        raise cfg.broken(
+            f"bn={cfg.bn} keys of a tile and pages of {page}: one must be a multiple of the other"
         )
     if found.narrow and cfg.bn % ROWS:
-        raise tp.BindError(
-            cfg.with_settings(
-                f"bn={cfg.bn} keys of a tile: of a cache of 8 bits a warpgroup widens {ROWS} at"
-                f" once, so it is a multiple of {ROWS}"
-            )
+        raise cfg.broken(
+            f"bn={cfg.bn} keys of a tile: of a cache of 8 bits a warpgroup widens {ROWS} at"
+            f" once, so it is a multiple of {ROWS}"
         )
     ring = cfg.stages * 2 * cfg.bn * width * nbytes
     queries = fixed_bytes(found, cfg)
     room = (chip.smem_per_cta + SMEM_OF_CTA) // cfg.ctas - SMEM_OF_CTA
     if ring + queries + SLACK > room:
-        raise tp.BindError(
-            cfg.with_settings(
-                f"shared memory: {cfg.stages} stages of K and V, {cfg.bn} keys of {width}"
-                f" elements each, take {cfg.stages} · 2 · {cfg.bn} · {width} · {nbytes} ="
-                f" {ring:,} bytes; {cfg.ctas} CTAs of an SM have {room - SLACK - queries:,} bytes"
-                " each for them: lower stages, bn or ctas"
-            )
+        raise cfg.broken(
+            f"shared memory: {cfg.stages} stages of K and V, {cfg.bn} keys of {width}"
+            f" elements each, take {cfg.stages} · 2 · {cfg.bn} · {width} · {nbytes} ="
+            f" {ring:,} bytes; {cfg.ctas} CTAs of an SM have {room - SLACK - queries:,} bytes"
+            " each for them: lower stages, bn or ctas"
         )
 
 

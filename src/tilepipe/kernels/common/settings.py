@@ -17,6 +17,12 @@ LEAST = {"source_slots": 0}  # of the settings that may be less than 1
 _KINDS = {int: "an integer", str: "a string"}
 
 
+class BrokenRuleError(tp.BindError):
+    """A configuration that breaks a rule. `rule`: the sentence, without the configuration."""
+
+    rule: str
+
+
 @dataclass(frozen=True)
 class Settings:
     """Base of a configuration, whose fields are integers of at least 1 (or as `LEAST` says), or
@@ -41,19 +47,22 @@ class Settings:
         broken = broken or [f"{name} must be at most {n}" for name, x, n in most if x > n]
         broken = broken or [rule for rule, holds in self._rules().items() if not holds]
         if broken:
-            raise tp.BindError(self.with_settings("; ".join(broken)))
+            raise self.broken("; ".join(broken))
 
-    def with_settings(self, broken: str) -> str:
-        """A sentence about a broken rule, and after it the configuration: the settings that the
-        sentence names, and those that are not at their defaults.
+    def broken(self, rule: str) -> BrokenRuleError:
+        """What to raise of a rule that the configuration breaks: its sentence, and after that the
+        configuration, with the settings that the sentence names and those that are not at their
+        defaults.
         """
-        named = set(re.findall(r"\w+", broken))
+        named = set(re.findall(r"\w+", rule))
         found = [
             f"{f.name}={getattr(self, f.name)!r}"
             for f in _fields(type(self))
             if f.init and (f.name in named or getattr(self, f.name) != f.default)
         ]
-        return f"{broken} ({type(self).__name__}({', '.join(found)}))"
+        error = BrokenRuleError(f"{rule} ({type(self).__name__}({', '.join(found)}))")
+        error.rule = rule
+        return error
 
     def changed(self, **settings: int | str) -> Self:
         """The configuration with other values of these settings."""

@@ -166,10 +166,8 @@ def filled(cfg: C, out_dtype: tp.DType, chip: tp.Chip = tp.H200) -> C:
     room = chip.smem_per_cta - least
     if room < 0:
         raise tp.LimitError(
-            cfg.with_settings(
-                f"two stages take {least:,} bytes of shared memory; a CTA of {chip.name} has"
-                f" {chip.smem_per_cta:,}: lower bm, bn or store_slots"
-            )
+            f"two stages of {cfg.bm}×{cfg.bn} tiles take {least:,} bytes of shared memory; a CTA of"
+            f" {chip.name} has {chip.smem_per_cta:,}: lower bm, bn or store_slots"
         )
     return replace(cfg, stages=min(2 + room // each, MAX_STAGES))
 
