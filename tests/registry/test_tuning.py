@@ -5,13 +5,14 @@ forgotten.
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tilepipe as tp
-from tilepipe.kernels.common import tuned
+from tilepipe.kernels.common import tuned, tuned_names
 from tilepipe.registry.catalog import KERNELS, KernelSpec
 from tilepipe.registry.tuning import Tuning
 
@@ -126,3 +127,14 @@ def test_a_bad_entry_of_another_kernel_is_no_warning(file: Path) -> None:
     with pytest.warns(tuned.TunedFileWarning, match="unknown setting stages; there are ahead"):
         assert tuned.lookup(softmax.tunable, problem, tp.H200) is None
     assert tuned.lookup(softmax.tunable, problem, tp.H200) is None, "it is said once"
+
+
+def test_every_string_of_a_problem_has_its_choices() -> None:
+    """Others are entries that no launch asks for."""
+    named = {
+        field.name
+        for spec in SPECS
+        for field in fields(tuning_of(spec).tunable.problem)
+        if isinstance(field.default, str)
+    }
+    assert named == tuned_names.CHOICES.keys()

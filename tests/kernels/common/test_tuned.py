@@ -133,6 +133,10 @@ def test_an_entry_of_another_name_is_ignored(name: str, file: Path, tmp_path: Pa
         ("m=66 n=64 k=64 dtype=fp16", "but for 'H200: m=66 n=64 k=64 dtype=float16'"),
         ("m=66 n=64 k=64 dtype=bfloat17", "unknown dtype 'bfloat17'; known: "),
         ("m=66 n=64 k=64 source=maybe", "source is True or False, got 'maybe'"),
+        ("m=66 n=64 k=64 a_order=diag", "a_order is row or col, got 'diag'"),
+        ("m=66 n=64 k=64 scales=all", "scales is none, tensor, row or block, got 'all'"),
+        ("m=66 n=64 k=64 depth=2 width=3", "extents first; there is no 'depth', 'width'"),
+        ("m=66 k=64", "extents first; n is missing"),
     ],
 )
 def test_an_entry_that_no_launch_asks_for_is_ignored_with_its_line(

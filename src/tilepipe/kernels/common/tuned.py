@@ -283,8 +283,8 @@ def forget(chip: tp.Chip, kernel: str | None = None, name: str | None = None) ->
 def _usable(
     file: File, tunables: Sequence[Tunable[Any, Any]]
 ) -> tuple[dict[str, Settings], dict[str, str]]:
-    """The entries of these kernels that a launch would use, by name; and what is wrong with all
-    others, each with its line.
+    """The entries of these kernels that can be used, by name; and what is wrong with all others,
+    each with its line. Whether there is such a problem, of 3 heads beside 2, is not asked.
     """
     configs: dict[str, Settings] = {}
     problems: dict[str, str] = {}

@@ -9,10 +9,18 @@ from dataclasses import MISSING, Field, fields
 from typing import Any, TypeVar, cast
 
 import tilepipe as tp
+from tilepipe.host_arguments import shown
 from tilepipe.kernels.common.tunable import UNNAMED, Tunable
 
 P = TypeVar("P")
 
+# What the fields that are strings may be
+CHOICES = {
+    "a_order": ("row", "col"),
+    "b_order": ("row", "col"),
+    "scales": ("none", "tensor", "row", "block"),
+    "accumulate": ("fast", "promote"),
+}
 # Of extents, in the example of a name; of others 4096
 _EXAMPLES = {"batch": 4, "heads": 16, "kv_heads": 16, "d": 128, "tokens": 1, "groups": 8}
 
@@ -53,7 +61,12 @@ def problem_of(name: str, tunable: Tunable[P, Any]) -> P:
             f"{f.name}={_EXAMPLES.get(f.name, 4096)}" for f in known if f.default is MISSING
         )
         kernel = "" if tunable.kernel == UNNAMED else f"{tunable.kernel} "
-        raise tp.BindError(f"an entry is named as 'H200: {kernel}{extent}', extents first")
+        names = [f.name for f in known]
+        unknown = [name for name in given if name not in names] if chip and rest else []
+        missing = [f.name for f in known if f.default is MISSING and f.name not in given]
+        why = f"; there is no {', '.join(map(shown, unknown))}" if unknown else ""
+        why += f"; {', '.join(missing)} is missing" if missing and not unknown and rest else ""
+        raise tp.BindError(f"an entry is named as 'H200: {kernel}{extent}', extents first{why}")
     values = {f.name: _value(f, given[f.name]) for f in known if f.name in given}
     problem = tunable.problem(**values)
     meant = f"{chip}: {tunable.text(problem)}"
@@ -73,7 +86,13 @@ def _value(field: Field[Any], word: str) -> Any:
         if word not in ("True", "False"):
             raise tp.BindError(f"{field.name} is True or False, got {word!r}")
         return word == "True"
-    return tp.dtype(word) if isinstance(field.default, tp.DType) else word
+    if isinstance(field.default, tp.DType):
+        return tp.dtype(word)
+    choices = CHOICES[field.name]
+    if word not in choices:
+        listed = f"{', '.join(choices[:-1])} or {choices[-1]}"
+        raise tp.BindError(f"{field.name} is {listed}, got {word!r}")
+    return word
 
 
 def _is(field: Field[Any], kind: type) -> bool:

@@ -23,8 +23,8 @@ class Problem:
 
     Attributes:
         dtype: of A and B. out_dtype: of C. a_order, b_order: "row" (K contiguous) or "col".
-        scales: "none", "tensor" or "row". extras: bias, activation or source take registers in the
-            epilogue. source: a matrix like C is added.
+        scales: "none", "tensor", "row" or "block". extras: bias, activation or source take
+            registers in the epilogue. source: a matrix like C is added.
     """
 
     m: int
