@@ -285,6 +285,22 @@ def test_what_is_too_small_is_refused_before_it_is_explored(
     assert explored
 
 
+@pytest.mark.parametrize("more", [[], ["--explore"]], ids=["", "explore"])
+def test_a_fault_is_found_and_shortened_once(
+    more: list[str], file: Path, tilepipe: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[object] = []
+    shortened = decide.shortened
+
+    def noted(*given: Any) -> Any:
+        found.append(given[1])
+        return shortened(*given)
+
+    monkeypatch.setattr(decide, "shortened", noted)
+    assert report(tilepipe("check", f"{file}:wrong", *more, "--json"), 1)["verdict"] == "fault"
+    assert len(found) == 1
+
+
 @pytest.mark.slow
 def test_a_fault_of_a_small_instance_is_still_a_fault(file: Path, tilepipe: Call) -> None:
     args = ["check", f"{file}:small", "-s", "rows=1", "-s", "early=true"]

@@ -135,8 +135,8 @@ def check(
             try:
                 checked = partial(check_all, bounds=bounds, rules=by, progress=report)
                 decided = _first_executions(recipes, checked, jobs) if may_refuse else {}
-                if explore:
-                    decided = {}
+                if explore:  # a fault is one however many executions there are
+                    decided = {i: v for i, v in decided.items() if v.faults}
                 left = [i for i in range(len(recipes)) if i not in decided]
                 if left:
                     rest = checked([recipes[i] for i in left], jobs=jobs, explore=explore)
@@ -192,7 +192,7 @@ class _Heartbeat:
 def _first_executions(
     recipes: Sequence[Instance], checked: Callable[..., list[Verdict]], jobs: int
 ) -> dict[int, Verdict]:
-    """The verdicts on the instances that are verified without exploring, by number.
+    """The verdicts on the instances that are decided without exploring, by number.
 
     Raises:
         BindError: all together are too small, as their first executions show; unless one ends in a
@@ -208,7 +208,7 @@ def _first_executions(
             "Give each CTA more work (rounds of the loops that use these rings, or tiles), on two"
             " CTAs at least; or check it as it is with --small."
         )
-    return {i: v for i, v in enumerate(verdicts) if v.ok}
+    return {i: v for i, v in enumerate(verdicts) if v.ok or v.faults}
 
 
 def _save(
