@@ -58,7 +58,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             [
                 "no search of configurations for 'gemm_block_scaled'; there is one for: gemm,"
                 " gemm_blockwise, gemm_grouped",
-                "--simulate ranks tiles of any kernel",
+                "--simulate ranks tiles of any kernel that has some",
             ],
         ),
         (

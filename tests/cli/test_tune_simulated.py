@@ -118,6 +118,8 @@ def test_times_that_tell_nothing_are_said_to(tilepipe: Call) -> None:
         (["GEMM"], "Did you mean gemm?"),
         (["gemm", "-s", "stage=2,3", "--simulate"], "Did you mean stages?"),
         (["softmax", "-s", "bakward=yes"], "Did you mean backward?"),
+        (["append_kv"], "append_kv has no tiles to choose, so there is nothing to search"),
+        (["append_kv", "--simulate"], "append_kv has no tiles to choose, so there is nothing to"),
         (
             ["first.py:program", "--simulate"],
             "tune is for shipped kernels, which `tilepipe kernels` lists. To time first.py:program",

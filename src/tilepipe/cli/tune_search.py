@@ -27,11 +27,13 @@ def require_tuning(spec: KernelSpec) -> Tuning[Any, Any]:
     Raises:
         BindError: nothing is chosen for its problems.
     """
+    if spec.tuning is None and not spec.tiles:
+        raise BindError(f"{spec.name} has no tiles to choose, so there is nothing to search")
     if spec.tuning is None:
         have = [name for name, x in KERNELS.items() if x.tuning is not None]
         raise BindError(
             f"there is no search of configurations for '{spec.name}'; there is one for:"
-            f" {', '.join(have)}. --simulate ranks tiles of any kernel"
+            f" {', '.join(have)}. --simulate ranks tiles of any kernel that has some"
         )
     return spec.tuning
 

@@ -30,6 +30,8 @@ def rank_simulated(spec: KernelSpec, settings: Sequence[str], limit: int, as_jso
         BindError: they name one choice alone, or more than `limit`; they are no settings of the
             kernel; or none can be made.
     """
+    if not spec.tiles:
+        raise BindError(f"{spec.name} has no tiles to choose, so there is nothing to rank")
     every = choices(spec, settings)
     if len(every) < 2:
         raise BindError(

@@ -57,7 +57,7 @@ def _advice(name: str, x: Any, nbytes: int, written: bool) -> str:
     shape = tuple(x.shape)
     if written:  # a copy would get the result in its place, and nobody would see it
         return (
-            f"give a contiguous array of shape {shape}, or leave {name}= away; then copy the result"
+            f"give a contiguous array of shape {shape}, or omit {name}=; then copy the result"
             " to where it is wanted"
         )
     if shape[-1] * nbytes % ALIGNMENT == 0:

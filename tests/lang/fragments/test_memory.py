@@ -234,8 +234,8 @@ def test_a_column_of_a_matrix_is_no_value_a_row(row: str) -> None:
     words = (
         "load_global: the rows of a fragment 64×1 lie in the last dimension of 'x', which is 1"
         " long here, beside 128 in the one before: a row is read, and the rest of the fragment"
-        " would be outside. For a column of a matrix, bind the vector x[..., 0] and leave the last"
-        " coordinate, 0, away; for a row, bind x[i]"
+        " would be outside. For a column of a matrix, bind the vector x[..., 0] and drop the last"
+        " coordinate, 0; for a row, bind x[i]"
     )
     x = np.arange(128, dtype=np.float32)
     for column in (x[:, None], x[None].T):
@@ -273,7 +273,7 @@ def test_a_column_of_a_wide_matrix_is_no_value_a_row(
     with pytest.raises(tp.BindError) as error:
         loading(np.zeros((128, columns), np.float32), row, last)
     assert words in str(error.value)
-    assert f"bind the vector x[..., {last}] and leave the last coordinate, {last}" in str(
+    assert f"bind the vector x[..., {last}] and drop the last coordinate, {last}" in str(
         error.value
     )
 

@@ -273,7 +273,7 @@ def test_addresses_are_those_that_a_gpu_takes() -> None:
 def test_no_copy_of_out_is_advised() -> None:
     """The result would be in the copy."""
     x = np.zeros((1, 5, 2, 64), BF16)
-    words = r"give a contiguous array of shape \(1, 5, 2, 64\), or leave out= away; then copy the"
+    words = r"give a contiguous array of shape \(1, 5, 2, 64\), or omit out=; then copy the"
     with pytest.raises(tp.BindError, match=rf"attention: out: .*{words}"):
         attention(x, x, x, out=np.zeros((1, 5, 2, 128), BF16)[..., ::2])
 

@@ -371,7 +371,7 @@ def test_the_gradient_of_a_transposed_weight_is_laid_out_as_it() -> None:
         ),
         (
             {"a": np.zeros((4, 100, 40), np.float16)},
-            "offsets would be of nothing, leave them away,",
+            "offsets would be of nothing, omit them,",
         ),
         (
             {"a": np.zeros((3, 100, 40), np.float16), "offsets": None},

@@ -154,7 +154,7 @@ def _require_rows(
         f" '{tensor.param.name}'{place}, which is {{}} long here, beside {{}} in the one"
         f" before: a row is {'read' if what == 'load_global' else 'written'}, and the rest of the"
         f" fragment would be outside. For a column of a matrix, bind the vector x[..., {start}] and"
-        f" leave the last coordinate, {start}, away; for a row, bind x[i]",
+        f" drop the last coordinate, {start}; for a row, bind x[i]",
         (to_expr(tracer, columns), to_expr(tracer, rows)),
     )
     known = tracer.kernel.requirements

@@ -187,7 +187,7 @@ def check_batches(
     if offsets is not None:
         raise BindError(
             f"{NAME}: a {tuple(a.shape)} and b {tuple(b.shape)} are a matrix for each group;"
-            " offsets would be of nothing, leave them away, or give rows=, how many rows of each"
+            " offsets would be of nothing, omit them, or give rows=, how many rows of each"
             f" count. It takes {FORMS}"
         )
     if any(x is not None for x in scales):

@@ -66,7 +66,7 @@ def grouped_matmul(call: Call) -> torch.Tensor:
         raise no_gradient(_WITHOUT_GRADIENT)
     if differentiate and call.out is not None:
         raise BindError(
-            f"{NAME}: out= has no gradient, and an operand requires one; leave out= away, or call"
+            f"{NAME}: out= has no gradient, and an operand requires one; omit out=, or call"
             " it under torch.no_grad()"
         )
     others = call.offsets, call.out, call.scale_a, call.scale_b

@@ -332,6 +332,6 @@ def _dispatched(call: Call) -> torch.Tensor:
 def _refuse_out(call: Call) -> None:
     if call.out is not None:
         raise BindError(
-            f"{call.operation}: out= has no gradient, and an operand requires one; leave out= away,"
+            f"{call.operation}: out= has no gradient, and an operand requires one; omit out=,"
             " or call it under torch.no_grad()"
         )

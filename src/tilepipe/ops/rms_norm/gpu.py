@@ -43,7 +43,7 @@ def rms_norm(call: Call) -> torch.Tensor:
     differentiate = wants_gradient(call.x, call.weight, call.out)
     if differentiate and call.out is not None:
         raise BindError(
-            f"{NAME}: out= has no gradient, and an operand requires one; leave out= away, or call"
+            f"{NAME}: out= has no gradient, and an operand requires one; omit out=, or call"
             " it under torch.no_grad()"
         )
     plain = not is_tracing() and not observed(call.x, call.x, call.weight, call.out)
