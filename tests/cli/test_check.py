@@ -12,6 +12,7 @@ import pytest
 
 from tests.cli.copying import KERNEL, LOAD, READ, Call, at, report
 from tilepipe.check import decide
+from tilepipe.check.counterexamples import shortening
 from tilepipe.check.engine.execution import Execution
 from tilepipe.check.engine.race_reversal import Explorer
 
@@ -290,11 +291,10 @@ def test_a_fault_is_found_and_shortened_once(
     more: list[str], file: Path, tilepipe: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: list[object] = []
-    shortened = decide.shortened
 
     def noted(*given: Any) -> Any:
         found.append(given[1])
-        return shortened(*given)
+        return shortening.shortened(*given)
 
     monkeypatch.setattr(decide, "shortened", noted)
     assert report(tilepipe("check", f"{file}:wrong", *more, "--json"), 1)["verdict"] == "fault"

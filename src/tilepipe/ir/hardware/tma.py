@@ -72,8 +72,8 @@ def broken_array_rule(
             return f"dimension {axis} has {extent} elements; TMA takes 1 to 2^32"
     if broken := not_contiguous(shape, strides, inner, nbytes):
         return broken
-    axis = _wrong_stride(shape, strides, inner)
-    if axis is None:
+    wrong = _wrong_stride(shape, strides, inner)
+    if wrong is None:
         return None
     advice = (
         f"Pad the contiguous dimension to a multiple of {ALIGNMENT // nbytes} elements"
@@ -82,7 +82,7 @@ def broken_array_rule(
     )
     return (
         f"TMA needs strides that are positive multiples of {ALIGNMENT} bytes below 2^40; dimension"
-        f" {axis} has a stride of {strides[axis]} bytes. {advice}."
+        f" {wrong} has a stride of {strides[wrong]} bytes. {advice}."
     )
 
 
