@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from tests.support.ops.device import take_cpu_for_gpu  # noqa: E402
 from tests.support.ops.emulated_attention import Emulator, gpu  # noqa: E402
-from tilepipe.ops.torch.plan_cache import Key, PlanCache, exact  # noqa: E402
+from tilepipe.ops.torch.plan_cache import Key, PlanCache, as_written  # noqa: E402
 
 __all__ = ["gpu"]
 
@@ -27,6 +27,7 @@ class Prepared(NamedTuple):
     [
         ((True,), (1,)),
         ((1,), (1.0,)),
+        ((0.0,), (-0.0,)),
         ((None, (True, 3)), (None, (1, 3))),
         (((0.0,),), ((-0.0,),)),
         (((("bm", 1), ("early", True)),), ((("bm", 1), ("early", 1)),)),
@@ -34,9 +35,9 @@ class Prepared(NamedTuple):
 )
 def test_options_that_are_equal_and_not_of_one_type_differ(one: Any, other: Any) -> None:
     assert one == other
-    assert exact(one) != exact(other)
-    assert exact(one) == exact(tuple(one))
-    assert hash(exact(one)) == hash(exact(tuple(one)))
+    assert as_written(one) != as_written(other)
+    assert as_written(one) == as_written(tuple(one))
+    assert hash(as_written(one)) == hash(as_written(tuple(one)))
 
 
 def test_what_is_refused_is_refused_after_an_equal_call(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import torch
 import tilepipe as tp
 from tilepipe.ir.host_tensors import host_memory
 from tilepipe.ops.torch import device
-from tilepipe.ops.torch.plan_cache import LIMIT, exact, facts
+from tilepipe.ops.torch.plan_cache import LIMIT, as_written, facts
 from tilepipe.ops.torch.simulated import OPTIONS, announcing
 from tilepipe.ops.torch.tensors import TensorView, check_tensors
 
@@ -49,7 +49,7 @@ def run(
         program.run(seed=seed, progress=announcing(operation, progress))
         return
     ordinal = first.get_device()
-    whole = operation, exact(key), tuple((name, facts(x)) for name, x in tensors.items())
+    whole = operation, as_written(key), tuple((name, facts(x)) for name, x in tensors.items())
     launcher = _launchers.get(whole)
     if launcher is None:
         chip = device.hopper(ordinal, operation)

@@ -9,7 +9,6 @@ from typing import Generic, Protocol, TypeVar
 
 import torch
 
-from tilepipe.host_arguments import by_type
 from tilepipe.ir.hardware.tma import ALIGNMENT
 from tilepipe.ops.torch import device
 
@@ -39,7 +38,8 @@ class PlanCache(Generic[CallT, PlanT, ResultT]):
     threads.
 
     Attributes:
-        key: what the plan of a call depends on; keeps no tensor alive. Of options `exact` is made.
+        key: what the plan of a call depends on; keeps no tensor alive. `as_written` is made of the
+            options.
         prepare: checks a call, chooses a configuration, compiles and loads the kernel.
         launch: of a plan on its device, which is the current one.
         simulate: the result of a call whose tensors are on the CPU; None for any other call.
@@ -60,7 +60,7 @@ class PlanCache(Generic[CallT, PlanT, ResultT]):
         """
         try:
             tensors, options = self.key(call)
-            key = tensors, exact(options)
+            key = tensors, as_written(options)
             plan = self.plans.get(key)
         except (TypeError, AttributeError, RuntimeError):
             self.prepare(call)  # which says what is wrong with an argument that has no key
@@ -89,15 +89,12 @@ class PlanCache(Generic[CallT, PlanT, ResultT]):
             self.plans.clear()
 
 
-def exact(options: tuple[object, ...]) -> object:
-    """Options as a part of a key, in which those that are equal and not of one type differ, as in
-    `by_type`, which takes longer. True is 1 to Python, and a call with 1 must not find what one
-    with True prepared: nobody has asked whether it may be 1.
+def as_written(options: tuple[object, ...]) -> object:
+    """Options as a part of a key: what they are, and how Python writes them. For True equals 1, and
+    a call with 1 must not find what one with True prepared: nobody has asked whether it may be 1.
+    The rule is that of `by_type`, which takes ten times as long, and every call asks.
     """
-    kinds = tuple(map(type, options))
-    if tuple not in kinds:
-        return options, kinds
-    return options, kinds, tuple([by_type(x) for x in options if type(x) is tuple])
+    return options, repr(options)
 
 
 def facts(x: torch.Tensor | None) -> object:
