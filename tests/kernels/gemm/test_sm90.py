@@ -5,6 +5,7 @@ a hand-written one has.
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -242,6 +243,21 @@ def test_any_number_of_ctas_splits_k(parts: int) -> None:
     """Each stores as few as eight columns; the last has fewer steps of K, or none."""
     for settings in ({"bn": 8 * parts}, {"bn": 16 * parts, "swap": "ab"}):
         simulate(136, 200, 520, seed=parts, bm=64, consumers=1, split_k=parts, **settings)
+
+
+@pytest.mark.parametrize("settings", [{"split_k": 2}, {"split_k": 4, "bn": 96}], ids=str)
+def test_a_warp_sends_consecutive_bytes_of_its_sums(settings: dict[str, Any]) -> None:
+    """Two floats of each lane, which are 32 bytes of each of eight rows: shared memory of another
+    CTA takes them slowly where they lie apart.
+    """
+    a, b, c = (np.zeros(shape, BF16) for shape in ((128, 256), (128, 256), (128, 128)))
+    code = gemm.bind(a, b, c, GemmConfig(**settings)).source()
+    places = re.findall(r"= on_cta\(parts\(.*?\), \d\) \+ swizzle_32\((.*)\);", code)
+    assert len(places) == settings["split_k"]
+    for place in places:
+        written = place.replace(" / ", " // ").replace("warp_in_group", "0")
+        offsets = [eval(written, {"lane": lane}) for lane in range(32)]
+        assert sorted(x ^ (x >> 3 & 16) for x in offsets) == list(range(0, 256, 8))
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from math import gcd
+from typing import Literal
 
 import tilepipe as tp
 from tilepipe.kernels.common.tiling import OutputTiling, Sm90Tiling, Sm100Tiling, Sums
@@ -50,14 +51,26 @@ class SplitKExchange:
     them.
     """
 
-    def __init__(self, ctx: tp.Context, cfg: OutputTiling, blocks: int, *, own: bool) -> None:
+    def __init__(
+        self,
+        ctx: tp.Context,
+        cfg: OutputTiling,
+        blocks: int,
+        *,
+        own: bool,
+        swizzle: Literal[32] | None = None,
+    ) -> None:
         """`blocks`: of one CTA's sums, each divided among all CTAs. `own`: what a CTA owns of its
-        own sums goes through shared memory, too.
+        own sums goes through shared memory, too. `swizzle`: of the tiles in which sums arrive.
         """
         self._ctx, self._cfg, self._own = ctx, cfg, own
         self._share = cfg.block_cols // cfg.split_k  # columns of a block that one CTA owns
         self._parts = ctx.smem(
-            (cfg.block_rows, self._share), tp.float32, count=cfg.split_k * blocks, name="parts"
+            (cfg.block_rows, self._share),
+            tp.float32,
+            count=cfg.split_k * blocks,
+            swizzle=swizzle,
+            name="parts",
         )
         senders = (cfg.split_k if own else cfg.split_k - 1) * cfg.consumers  # warpgroups
         self._sums = tp.ProducerConsumerPipeline.allocate(
@@ -104,7 +117,9 @@ class RegisterExchange(SplitKExchange):
 
     def __init__(self, ctx: tp.Context, cfg: Sm90Tiling) -> None:
         blocks = cfg.bm // cfg.block_rows * (cfg.bn // cfg.block_cols)  # of all warpgroups
-        super().__init__(ctx, cfg, blocks, own=False)
+        # Panels of 32 bytes, eight columns: a warp, whose lanes hold two columns of eight rows,
+        # then stores 256 consecutive bytes to a peer at a time, not eight times 32.
+        super().__init__(ctx, cfg, blocks, own=False, swizzle=32)
 
     def add_up(self, blocks: Sequence[Sequence[tp.Fragment]]) -> None:
         """Sends each peer its columns of this CTA's sums, and adds to this CTA's columns those of
