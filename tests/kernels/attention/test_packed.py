@@ -83,9 +83,9 @@ def test_right(lengths: Lengths, cfg: AttentionConfig | None, causal: bool) -> N
 
 
 @pytest.mark.slow
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
-    lengths=st.lists(st.tuples(st.integers(0, 150), st.integers(0, 150)), min_size=1, max_size=12),
+    lengths=st.lists(st.tuples(st.integers(0, 150), st.integers(0, 150)), min_size=1, max_size=8),
     ratio=st.sampled_from([1, 3]),
     left=st.one_of(st.none(), st.integers(0, 160)),
     causal=st.booleans(),
