@@ -177,6 +177,42 @@ def test_a_score_function_that_returns_no_scores_is_named_with_its_line() -> Non
     assert str(caught.value).endswith(f"test_scores.py:{line}: forgets")
 
 
+WRONG_SCORES: dict[str, tuple[Any, str]] = {
+    "columns": (lambda ctx, x, i, j, h: x.cols(0, 8), r"here \(64, 32\).* float32 \(64, 8\)"),
+    "condition": (lambda ctx, x, i, j, h: i >= j, r"boolean \(64, 32\): ctx\.select\(condition, x"),
+    "queries": (lambda ctx, x, i, j, h: i, r'int32 \(64, 1\): `\.to\("float32"\)` converts it'),
+    "keys": (lambda ctx, x, i, j, h: j, r"returned int32 \(1, 32\)"),
+    "head": (lambda ctx, x, i, j, h: h, r"returned int32 \(1, 1\)"),
+    "rounded": (lambda ctx, x, i, j, h: x.to("bfloat16"), r"returned bfloat16 \(64, 32\)"),
+    "a truth value": (lambda ctx, x, i, j, h: True, "returned True"),
+    "of one": (lambda x: x, r"\(ctx, scores, query, key, head\).*these five: too many positional"),
+    "of six": (lambda a, b, c, d, e, f: b, "these five: missing a required argument: 'f'"),
+}
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize(("score", "message"), WRONG_SCORES.values(), ids=WRONG_SCORES)
+def test_a_wrong_score_function_is_refused(score: Any, message: str) -> None:
+    with pytest.raises(tp.BindError, match=f"(?s)attention: score .*{message}.*test_scores.py:"):
+        kernel.bind(*problem(64, 64), cfg=SMALL, score=score)
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize(
+    ("score", "same"),
+    [
+        (lambda ctx, x, i, j, h: 0, lambda x, i, j, h: 0 * x),
+        (lambda ctx, x, i, j, h: h.to("float32"), lambda x, i, j, h: 0 * x + h),
+        (lambda ctx, x, i, j, h: i.to("float32"), lambda x, i, j, h: 0 * x + i),
+        (lambda ctx, x, i, j, h: (j % 5).to("float32"), lambda x, i, j, h: 0 * x + j % 5),
+        (lambda ctx, x, *others: x, lambda x, i, j, h: x),
+    ],
+    ids=["a number", "one value", "one a query", "one a key", "other parameters"],
+)
+def test_scores_of_fewer_values_stand_for_all(score: Any, same: NumpyScore) -> None:
+    verify(problem(70, 100), SMALL, score, same)
+
+
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("d", "d_v"),

@@ -4,6 +4,7 @@ sees, and how its scores are changed.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -149,17 +150,59 @@ class ScoreChanges:
         return doubled, cap, log2e
 
 
-def check_scores(function: ScoreFunction, found: object) -> None:
-    """Raises BindError unless a score function has returned scores; the message has its line."""
-    if isinstance(found, tp.FragmentValue | tp.Value | int | float):
-        return
+def change_by(
+    function: ScoreFunction,
+    ctx: tp.Context,
+    x: tp.FragmentValue,
+    query: tp.FragmentValue,
+    key: tp.FragmentValue,
+    head: tp.Value,
+) -> Any:
+    """What a score function returns: float32 scores of the shape of x, or one value for each row or
+    column of x, or a number, which stand for all.
+
+    Raises:
+        BindError: a function that does not take these arguments, or returns anything else; the
+            message has its line.
+    """
+    try:
+        inspect.signature(function).bind(ctx, x, query, key, head)
+    except TypeError as error:
+        raise _wrong_function(
+            function,
+            "is called with (ctx, scores, query, key, head): the context, float32 scores (rows,"
+            " keys), int32 numbers of queries (rows, 1) and of keys (1, keys), and the head; it"
+            f" does not take these five: {error}",
+        ) from None
+    except ValueError:  # one of C code, which has no signature
+        pass
+    found: object = function(ctx, x, query, key, head)
+    if isinstance(found, int | float) and not isinstance(found, bool):
+        return found
+    rows, keys = x.shape
+    kind = shown(found)
+    missing = " (has it a `return`?)" if found is None else ""
+    if isinstance(found, tp.FragmentValue | tp.Value):
+        shape = found.shape if isinstance(found, tp.FragmentValue) else (1, 1)
+        if found.dtype == tp.float32 and shape[0] in (rows, 1) and shape[1] in (keys, 1):
+            return found
+        kind = f"{found.dtype} {shape}"
+        if found.dtype == tp.boolean:
+            missing = ": ctx.select(condition, x, -math.inf) leaves out the keys where it is false"
+        elif found.dtype != tp.float32:
+            missing = ': `.to("float32")` converts it'
+    raise _wrong_function(
+        function,
+        "returns the scores that the softmax takes, float32 of the shape of the x it gets, here"
+        f" ({rows}, {keys}), or one value a row or a column of it, or a number; it returned"
+        f" {kind}{missing}",
+    )
+
+
+def _wrong_function(function: ScoreFunction, what: str) -> tp.BindError:
     code = getattr(function, "__code__", None)
     at = "" if code is None else f"\n  at {code.co_filename}:{code.co_firstlineno}: {code.co_name}"
-    missing = " (has it a `return`?)" if found is None else ""
-    raise tp.BindError(
-        f"{NAME}: score is a function that returns the scores that the softmax takes, float32"
-        f" (rows, keys) such as the x it gets; it returned {shown(found)}{missing}{at}"
-    )
+    return tp.BindError(f"{NAME}: score is a function that {what}{at}")
 
 
 def check_softcap(cap: object) -> float:

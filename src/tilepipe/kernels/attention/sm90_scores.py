@@ -9,7 +9,7 @@ from typing import Any
 
 import tilepipe as tp
 from tilepipe.kernels.attention.config import ROWS
-from tilepipe.kernels.attention.scores import ScoreChanges, check_scores
+from tilepipe.kernels.attention.scores import ScoreChanges, change_by
 from tilepipe.kernels.attention.sm90_seen import SeenKeys
 from tilepipe.kernels.attention.sm90_tiles import QueryTile
 from tilepipe.kernels.common.online_softmax import OnlineSoftmax
@@ -52,8 +52,8 @@ class Scoring:
             distance = (key - self._queries(at.place)).apply("abs")
             x = x - slope * distance.to("float32")
         if self.changes.function is not None:
-            x = self.changes.function(ctx, x, self._queries(at.first), key, at.head)
-            check_scores(self.changes.function, x)
+            query = self._queries(at.first)
+            x = change_by(self.changes.function, ctx, x, query, key, at.head)
         scores.set(x)
 
     def mask(
