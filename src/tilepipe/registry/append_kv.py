@@ -17,7 +17,7 @@ from tilepipe.kernels.append_kv.config import AppendConfig
 from tilepipe.kernels.append_kv.reference import appended, compare
 from tilepipe.kernels.append_kv.validation import CACHES, NAME, NEW
 from tilepipe.kernels.attention_decode.reference import CacheArrays
-from tilepipe.registry.attention_decode import lengths_of
+from tilepipe.registry.attention_decode import checked_page, lengths_of
 from tilepipe.registry.instances import SMS, Size, Sizes
 from tilepipe.registry.products import check_sizes
 from tilepipe.registry.settings import Configs, Setting
@@ -72,10 +72,7 @@ def problem(settings: Mapping[str, Any]) -> Problem:
             raise BindError(
                 f"setting {name} must be one of {', '.join(t.name for t in takes)}, got {dtype}"
             )
-    page = settings["page"]
-    if page and (page < 8 or page & (page - 1)):
-        raise BindError(f"setting page must be 0, or a power of two from 8, got {page}")
-    return Problem(batch, tokens, kv_heads, s, d, page, new, cache)
+    return Problem(batch, tokens, kv_heads, s, d, checked_page(settings), new, cache)
 
 
 def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str, Setting], str]:

@@ -74,6 +74,14 @@ def lengths_of(settings: Mapping[str, Any], seed: int = 0) -> npt.NDArray[np.int
     return np.array([int(x) for x in parts], np.int32)
 
 
+def checked_page(settings: Mapping[str, Any]) -> int:
+    """The keys of a page; 0: there are none. Raises BindError: the kernels take no such pages."""
+    page: int = settings["page"]
+    if page and (page < 8 or page & (page - 1)):
+        raise BindError(f"setting page must be 0, or a power of two from 8, got {page}")
+    return page
+
+
 def extents(settings: Mapping[str, Any]) -> Extents:
     """The extents that settings state.
 
@@ -101,9 +109,7 @@ def extents(settings: Mapping[str, Any]) -> Extents:
             f"setting heads={heads} must be a multiple of kv_heads={kv_heads}: heads share the"
             " cache"
         )
-    page = settings["page"]
-    if page and (page < 8 or page & (page - 1)):
-        raise BindError(f"setting page must be 0, or a power of two from 8, got {page}")
+    page = checked_page(settings)
     lengths_of(settings)
     scale = 1 / float(np.sqrt(d))
     seen = Window.of(settings["causal"], (settings["left"], None), kernel=NAME)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tilepipe.kernels.append_kv.reference import appended
+from tilepipe.kernels.append_kv.reference import appended, compare
 from tilepipe.kernels.append_kv.sm90 import bind
 from tilepipe.kernels.attention_decode.reference import CacheArrays
 
@@ -122,3 +122,23 @@ def test_the_lowest_length_writes_nothing() -> None:
     before = cache.k.copy()
     program(cache, k, v, lengths).run()
     assert np.array_equal(cache.k.view(np.uint16), before.view(np.uint16))
+
+
+def test_a_cache_that_is_wrong_is_told_from_one_that_is_right() -> None:
+    """In every bit; NaN is as good as any other, where it should be."""
+    cache, k, v, lengths = problem()
+    cache.k[1] = np.nan
+    want = appended(cache, k, v, lengths, ROOM)
+    program(cache, k, v, lengths).run()
+    assert compare(cache, want) == tp.testing.Comparison(True, 0.0, 0.0, ())
+    cache.v[5, 3, 1, 2] += 8
+    found = compare(cache, want)
+    assert (found.ok, found.worst, found.worst_at, found.wrong) == (
+        False,
+        np.inf,
+        (1, 5, 3, 1, 2),
+        1,
+    )
+    assert 0 < found.rel_error < 0.01
+    cache.k[1, 0, 0, 0] = 1  # a key that nobody writes
+    assert (compare(cache, want).wrong, compare(cache, want).worst_at) == (2, (0, 1, 0, 0, 0))

@@ -44,8 +44,9 @@ def compare(found: CacheArrays, want: CacheArrays) -> tp.testing.Comparison:
     """Whether two caches agree in every bit, NaN too.
 
     Returns:
-        `rel_error`: the share of the elements that differ; `worst`: how many; `worst_at`: the first
-        of them, after 0 for K or 1 for V.
+        `rel_error`: NaN where one has a number and the other none. `worst`: infinite, for the bound
+        is 0, unless they agree; `worst_at`: the first element that differs, after 0 for K or 1 for
+        V. `wrong`: how many do.
     """
     wrong = [
         np.argwhere(x.view(f"u{x.itemsize}") != y.view(f"u{y.itemsize}"))
@@ -53,4 +54,8 @@ def compare(found: CacheArrays, want: CacheArrays) -> tp.testing.Comparison:
     ]
     count = sum(map(len, wrong))
     at = next(((side, *map(int, x[0])) for side, x in enumerate(wrong) if len(x)), ())
-    return tp.testing.Comparison(not count, count / (2 * found.k.size), float(count), at)
+    got, right = (np.stack([x.k, x.v]).astype(np.float64) for x in (found, want))
+    error = np.where(np.isnan(got) & np.isnan(right), 0.0, got - right)  # NaN where one is
+    size = float(np.linalg.norm(np.nan_to_num(right))) or 1.0
+    far = float(np.linalg.norm(error)) / size
+    return tp.testing.Comparison(not count, far, np.inf if count else 0.0, at, count)
