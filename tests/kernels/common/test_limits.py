@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tilepipe as tp
-from tilepipe.kernels.common.tiling import Sm90Tiling
-from tilepipe.kernels.gemm import heuristics as gemm
+from tilepipe.kernels.gemm import heuristics as gemm, sm90
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.heuristics import Problem
 from tilepipe.kernels.gemm_blockwise import heuristics as gemm_blockwise
@@ -22,7 +22,7 @@ from tilepipe.kernels.gemm_quantised import heuristics as gemm_quantised
 from tilepipe.kernels.gemm_quantised.config import QuantisedGemmConfig
 
 LIMIT = tp.H200.smem_per_cta
-COLUMNS = Problem(256, 256, 256, b_order="col")
+COLUMNS = Problem(256, 256, 256, dtype=tp.float16, out_dtype=tp.float16, b_order="col")
 ROOM: dict[str, tuple[Any, Any, Any]] = {
     "gemm": (gemm, GemmConfig(stages=9), Problem(256, 256, 256)),
     "gemm_blockwise": (
@@ -37,16 +37,7 @@ ROOM: dict[str, tuple[Any, Any, Any]] = {
         gemm_quantised.QuantisedProblem(16, 256, 256),
     ),
 }
-PANELS: dict[str, tuple[Any, Sm90Tiling, Any, str]] = {
-    "gemm": (gemm, GemmConfig(bn=96), COLUMNS, "B"),
-    "gemm_gated": (gemm_gated, GatedGemmConfig(bn=192), COLUMNS, "gate"),
-    "gemm_grouped": (
-        gemm_grouped,
-        GroupedGemmConfig(bn=96),
-        gemm_grouped.GroupedProblem(256, 256, 256, 2, b_order="col"),
-        "B",
-    ),
-}
+GROUPS = gemm_grouped.GroupedProblem(256, 256, 256, 2, b_order="col")
 
 
 @pytest.mark.parametrize("kernel", ROOM)
@@ -65,21 +56,49 @@ def test_more_shared_memory_than_a_cta_has(kernel: str) -> None:
     assert needed - has == more > 0
 
 
-@pytest.mark.parametrize("kernel", PANELS)
-def test_parts_that_are_no_swizzle_panels(kernel: str) -> None:
-    heuristics, cfg, problem, name = PANELS[kernel]
+def test_parts_that_are_no_swizzle_panels() -> None:
     words = (
-        f"{name} is not contiguous along k, and its tiles are loaded in parts of 96 rows, which"
+        "gate is not contiguous along k, and its tiles are loaded in parts of 96 rows, which"
         " must be a multiple of 64, a swizzle panel: 96 / 64 = 1.5; change bn and cluster, or pass"
-        f" {name} contiguous along k"
+        " gate contiguous along k"
     )
     with pytest.raises(tp.BindError, match=re.escape(words)):
-        heuristics.TUNABLE.check(cfg, problem, tp.H200)
+        gemm_gated.TUNABLE.check(GatedGemmConfig(bn=192), COLUMNS, tp.H200)
+
+
+def test_parts_that_are_no_lines_of_the_tensor_cores() -> None:
+    words = (
+        "B is contiguous along n, and its tiles of 96 along n are loaded in parts of 48, which must"
+        " be a multiple of 32: change bn and cluster, or pass B contiguous along k"
+    )
+    with pytest.raises(tp.BindError, match=re.escape(words)):
+        gemm.TUNABLE.check(GemmConfig(bn=96, cluster=2), COLUMNS, tp.H200)
+    with pytest.raises(tp.BindError, match=re.escape(words)):
+        gemm_grouped.TUNABLE.check(GroupedGemmConfig(bn=96, cluster=2), GROUPS, tp.H200)
+    gemm_grouped.TUNABLE.check(GroupedGemmConfig(bn=96), GROUPS, tp.H200)
+
+
+@pytest.mark.parametrize("bn", [48, 56, 80, 96, 160, 192])
+@pytest.mark.parametrize("cluster", [1, 2, 4])
+def test_what_can_be_bound_can_be_remembered(bn: int, cluster: int) -> None:
+    a = np.zeros((256, 256), np.float16)
+    cfg = GemmConfig(bn=bn, cluster=cluster, stages=2)
+    said = []
+    for ask in (
+        lambda: sm90.bind(a, a.T, np.zeros_like(a), cfg),
+        lambda: gemm.TUNABLE.check(cfg, COLUMNS, tp.H200),
+    ):
+        try:
+            ask()
+            said.append("")
+        except tp.BindError as error:
+            said.append(str(error))
+    assert said[0] == said[1]
 
 
 def test_of_a_transposed_product_bn_is_of_a() -> None:
     """And bm of B."""
     problem = Problem(256, 256, 256, a_order="col")
-    with pytest.raises(tp.BindError, match=r"A is not contiguous .* change bn and cluster, or"):
-        gemm.check(GemmConfig(bn=96, swap="ab"), problem, tp.H200)
-    gemm.check(GemmConfig(bn=96), problem, tp.H200)
+    with pytest.raises(tp.BindError, match=r"A is contiguous along m.* change bn and cluster, or"):
+        gemm.check(GemmConfig(bn=96, swap="ab", cluster=2), problem, tp.H200)
+    gemm.check(GemmConfig(bn=96, cluster=2), problem, tp.H200)

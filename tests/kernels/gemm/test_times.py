@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import random
 import re
 from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -218,11 +220,39 @@ def test_small_products_look_at_small_tiles_only() -> None:
         found = heuristics.candidates(Problem(m, n, 4096, batch))
         return [cfg.bm * cfg.bn for cfg in found]
 
-    small, middle, every = areas(64, 128), areas(256, 1024), areas(2048, 2048)
+    small, middle, every = areas(64, 128), areas(256, 512), areas(2048, 2048)
     assert [max(small), max(middle)] == [8192, 16384]
     assert 3 * len(small) < len(every)
     assert 3 * len(middle) < 2 * len(every)
     assert len(areas(64, 128, batch=100)) == len(every), "many small ones fill large tiles"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {},
+        {"a_order": "col"},
+        {"b_order": "col"},
+        {"extras": True},
+        {"extras": True, "source": True},
+        {"out_dtype": tp.float32},
+    ],
+)
+def test_looking_at_small_tiles_only_changes_no_choice(kind: dict[str, Any]) -> None:
+    """Of 400 products whose C is a little below the limits of `SMALL`, some with a long K."""
+    rng = random.Random(1)
+    every = heuristics.candidates(Problem(4096, 4096, 4096, **kind))
+    table = Table.of(every, Problem(4096, 4096, 4096, **kind), tp.H200)
+    problems: list[Problem] = []
+    for limit, _ in heuristics.SMALL:
+        for _ in range(200):
+            elements = limit / 2 ** rng.uniform(0, 1.5) / 64
+            m = min(max(1, int(elements ** rng.uniform(0.1, 0.9))), int(elements))
+            n, k = int(elements / m), int(2 ** rng.uniform(0, 12))
+            problems.append(Problem(8 * m, 8 * n, 8 * k, **kind))
+    assert all(heuristics.candidates(each) != every for each in problems[::50])
+    for problem in problems:
+        assert every[int(table.scores(problem).argmin())] == heuristics.best(problem), problem
 
 
 def test_candidates_are_made_with_few_configurations_more(monkeypatch: pytest.MonkeyPatch) -> None:

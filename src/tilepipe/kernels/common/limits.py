@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import tilepipe as tp
 
-PANEL = 64  # elements of 16 bits in a swizzle span of 128 bytes
+LINES = 16, 32, 64  # elements of 16 bits in swizzle spans of 32, 64 and 128 bytes
+PANEL = LINES[-1]
 
 
 def check_room(needed: int, chip: tp.Chip) -> None:
@@ -34,4 +35,28 @@ def check_panels(name: str, order: str, part: int, settings: str) -> None:
             f"{name} is not contiguous along k, and its tiles are loaded in parts of {part} rows,"
             f" which must be a multiple of {PANEL}, a swizzle panel: {part} / {PANEL} ="
             f" {part / PANEL:g}; change {settings}, or pass {name} contiguous along k"
+        )
+
+
+def check_lines(name: str, tile: int, part: int, settings: str) -> None:
+    """Raises BindError where tensor cores cannot read the tiles of an operand of the GEMM that is
+    not contiguous along K.
+
+    Args:
+        name: A or B. tile: its rows. part: those that a CTA loads. settings: those that both follow
+            from, such as "bn and cluster".
+    """
+    axis = {"A": "m", "B": "n"}[name]
+    if tile % LINES[0]:
+        raise tp.BindError(
+            f"gemm: {name} is contiguous along {axis}, and its tiles have {tile} along {axis};"
+            f" tensor cores read them in lines of 16, 32 or 64, and {tile} / 16 = {tile / 16:g}:"
+            f" change {settings.partition(' and ')[0]}, or pass {name} contiguous along k"
+        )
+    line = max(line for line in LINES if tile % line == 0)
+    if part % line:
+        raise tp.BindError(
+            f"gemm: {name} is contiguous along {axis}, and its tiles of {tile} along {axis}"
+            f" are loaded in parts of {part}, which"
+            f" must be a multiple of {line}: change {settings}, or pass {name} contiguous along k"
         )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from numbers import Real
 
 import tilepipe as tp
+from tilepipe.kernels.common import limits
 from tilepipe.kernels.common.multicast import rows_of_load
 from tilepipe.kernels.common.tiling import OutputTiling, Sm100Tiling, store_width
 from tilepipe.kernels.common.validation import Array, check_array, check_product, mapped
@@ -142,22 +143,7 @@ def check_order(name: str, x: tp.TensorMap, tile_rows: int, settings: str) -> No
             f" only, so {x.dtype} must be contiguous"
             f" along k: pass a copy that is"
         )
-    part = x.box[-2]
-    if tile_rows % 16:
-        raise tp.BindError(
-            f"gemm: {name} is contiguous along {axis}, and its tiles have {tile_rows} along {axis};"
-            f" tensor cores read them in lines of 16, 32 or 64, and {tile_rows} / 16 ="
-            f" {tile_rows / 16:g}: change {settings.partition(' and ')[0]}, or pass {name}"
-            " contiguous along k"
-        )
-    # elements of a swizzle span
-    line = max(line for line in (16, 32, 64) if tile_rows % line == 0)
-    if part % line:
-        raise tp.BindError(
-            f"gemm: {name} is contiguous along {axis}, and its tiles of {tile_rows} along {axis}"
-            f" are loaded in parts of {part}, which"
-            f" must be a multiple of {line}: change {settings}, or pass {name} contiguous along k"
-        )
+    limits.check_lines(name, tile_rows, x.box[-2], settings)
 
 
 def check_arguments(a: Array, b: Array, c: Array, extras: Extras) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import tilepipe as tp
 from tilepipe.kernels.common import limits
+from tilepipe.kernels.common.multicast import load_rows
 from tilepipe.kernels.common.tunable import Tunable
 from tilepipe.kernels.gemm.heuristics import SPAN, Problem, check_room, fitted
 from tilepipe.kernels.gemm.model import STEEP, predicted_us
@@ -68,11 +69,14 @@ def candidates(problem: GroupedProblem, chip: tp.Chip = tp.H200) -> list[Grouped
 def check(cfg: GroupedGemmConfig, problem: GroupedProblem, chip: tp.Chip) -> None:
     """Raises BindError where a configuration cannot be used for a problem."""
     check_room(cfg, problem.dtype, chip)
-    limits.check_panels("B", problem.b_order, cfg.bn // cfg.cluster, "bn and cluster")
+    if problem.b_order == "col":
+        limits.check_lines("B", cfg.bn, load_rows(cfg.bn // cfg.cluster), "bn and cluster")
 
 
 def _takes_order(problem: GroupedProblem, cfg: GroupedGemmConfig) -> bool:
-    """True if the part of B that a CTA loads is of whole swizzle panels where it must be."""
+    """True if the part of B that a CTA loads is of whole swizzle panels where it is not contiguous
+    along K: narrower lines are right, and have not been measured.
+    """
     return limits.loads_panels(problem.b_order, cfg.bn // cfg.cluster)
 
 
