@@ -6,7 +6,8 @@ change.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tilepipe.ir.location import Loc
 
@@ -32,38 +33,37 @@ class TilepipeError(Exception):
         return message if self.loc is None else f"{message}\n  at {self.loc}"
 
 
-class BindError(TilepipeError):
-    """Arguments of a kernel, or a tensor map, that no kernel can be built for (shape, dtype,
-    stride, alignment).
-    """
-
-
-class UnpaddedError(BindError):
-    """An array that TMA would take if it were padded along its contiguous dimension: its rows, or
-    columns where those are contiguous, are no multiple of 16 bytes apart.
+@dataclass(frozen=True)
+class Padding:
+    """What padding an array wants, whose rows, or columns where those are contiguous, are no
+    multiple of 16 bytes apart.
 
     Attributes:
-        rule: the message without advice that is about an array. operand: its name as the kernel's
-            argument; "" where that is not known. extent: of the contiguous dimension, which is to
-            be a multiple of `unit`.
+        operand: its name as the kernel's argument; "" where that is not known. extent: of the
+            contiguous dimension, which is to be a multiple of `unit`.
     """
 
-    rule: str
     operand: str
     extent: int
     unit: int
-
-    @classmethod
-    def of(cls, rule: str, extent: int, unit: int, operand: str = "", advice: str = "") -> Self:
-        """The error. `advice`: what follows the rule in the message."""
-        error = cls(rule + advice)
-        error.rule, error.operand, error.extent, error.unit = rule, operand, extent, unit
-        return error
 
     @property
     def padded(self) -> int:
         """The extent that it wants."""
         return -(-self.extent // self.unit) * self.unit
+
+
+class BindError(TilepipeError):
+    """Arguments of a kernel, or a tensor map, that no kernel can be built for (shape, dtype,
+    stride, alignment).
+
+    Attributes:
+        rule: the rule that is broken, where the message has more than that: advice, or the
+            configuration. padding: what padding the array wants that the message is about.
+    """
+
+    rule: str = ""
+    padding: Padding | None = None
 
 
 class TraceError(TilepipeError):

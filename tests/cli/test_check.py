@@ -425,14 +425,17 @@ def test_an_argument_without_a_type_is_guessed(file: Path, tilepipe: Call) -> No
         (["copying.py:smal"], ["copying.py has no 'smal'", "small, both, right, wrong, several"]),
         (
             ["copying.py:copy"],
-            ["is a kernel, which is checked with arguments", "copy.bind(a, b, c, stages=stages)"],
+            [
+                "is a kernel, which needs its arguments",
+                "def small(stages, early): a, out = ...; return copy.bind(a, out, stages=stages,",
+            ],
         ),
         (["copying.py:number"], ["neither a program", "it is an int"]),
         (
             ["copying.py:unbound"],
             [
-                "makes the kernel 'copy', which is checked with arguments",
-                "copy.bind(a, b, c, stages=stages)",
+                "makes the kernel 'copy', which needs its arguments",
+                "copy.bind(a, out, stages=stages, early=early)",
             ],
         ),
         (["copying.py:later"], ["is an async function", "Write `def later` without async"]),

@@ -197,6 +197,18 @@ def test_list_of_one_kernel_says_what_is_wrong_with_its_entries(file: Path) -> N
 
 
 @pytest.mark.slow
+def test_merging_nothing_is_an_error(file: Path, tmp_path: Path) -> None:
+    other = tmp_path / "theirs.json"
+    other.write_text('{"H200: m=8 n=8 k=8": {"config": {"bn": 7}}}')
+    done = tilepipe("tune", "--merge", str(other))
+    assert done.returncode == 2
+    assert "took 0 entries" in done.stdout
+    assert f"{other}:1: 'H200: m=8 n=8 k=8' is ignored" in " ".join(done.stdout.split())
+    other.write_text("{}")
+    assert tilepipe("tune", "--merge", str(other)).returncode == 0
+
+
+@pytest.mark.slow
 def test_forget_one(file: Path) -> None:
     for k in (64, 128):
         tuned.remember(TUNABLE, Problem(512, 256, k), tp.H200, GemmConfig(), {})

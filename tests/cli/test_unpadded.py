@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from tests.cli.copying import Call
-from tilepipe.errors import UnpaddedError
+from tilepipe.errors import BindError, Padding
 from tilepipe.kernels.common.validation import mapped
 from tilepipe.registry.catalog import find
 
@@ -28,9 +28,9 @@ from tilepipe.registry.catalog import find
 )
 def test_the_copy_of_the_message_is_taken(x: npt.NDArray[Any], extent: int, unit: int) -> None:
     box = (*(1,) * (x.ndim - 2), 8, 8)
-    with pytest.raises(UnpaddedError, match=r"x: an array of shape .* TMA needs") as caught:
+    with pytest.raises(BindError, match=r"x: an array of shape .* TMA needs") as caught:
         mapped("scaled", "x", x, box)
-    assert (caught.value.extent, caught.value.unit) == (extent, unit)
+    assert caught.value.padding == Padding("x", extent, unit)
     assert str(caught.value).startswith(caught.value.rule)
     names: dict[str, Any] = {"np": np, "x": x}
     exec(str(caught.value).split("A copy that TMA takes: ")[1], names)
@@ -68,5 +68,5 @@ def test_the_command_line_names_a_setting(
     spec = find(kernel)
     padded = spec.parse(found)
     spec.case(spec.settings | settings | padded, 0)
-    with pytest.raises(UnpaddedError, match=r"np\.zeros"):
+    with pytest.raises(BindError, match=r"np\.zeros"):
         find(kernel).make(find(kernel).settings | settings, 0)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import tilepipe as tp
 from tilepipe.cli.common import counting
-from tilepipe.errors import TilepipeError
-from tilepipe.kernels.common.settings import BrokenRuleError
+from tilepipe.errors import BindError, TilepipeError
 
 if TYPE_CHECKING:
     from tilepipe.cli.programs import Made
@@ -69,7 +68,8 @@ def more_stages(
                 us = program.run(progress=progress).simulated_us
             found.append(MoreStages(name, n + 1, before, us))
         except TilepipeError as error:
-            rule = error.rule if isinstance(error, BrokenRuleError) else str(error)
-            why = rule.splitlines()[0]
+            # without the configuration that it is about
+            rule = error.rule if isinstance(error, BindError) else ""
+            why = (rule or str(error)).splitlines()[0]
             found.append(MoreStages(name, n + 1, before, None, why))
     return found

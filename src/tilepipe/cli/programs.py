@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     Made = tp.Program | ptx.Launch
 
 _T = typing.TypeVar("_T")
-EXAMPLE = "def small(stages: int = 4): return {name}.bind(a, b, c, stages=stages)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,7 +217,7 @@ def _of_file(what: str, settings: tuple[str, ...]) -> Target:
     file, name = _file_and_name(what)
     value = _value(file, name)
     if isinstance(value, tp.KernelFunction):
-        raise _unbound(f"{what} is a kernel", name)
+        raise _unbound(f"{what} is a kernel", name, value)
     if inspect.iscoroutinefunction(value) or inspect.isasyncgenfunction(value):
         raise BindError(
             f"{what} is an async function, which makes no program when it is called. Write `def"
@@ -328,7 +327,7 @@ def _programs(what: str, value: object) -> _Family:
     listed = list(several) if isinstance(several, list | tuple) else [several]
     found = [x for x in listed if _is_made(x)]
     for kernel in (x for x in listed if isinstance(x, tp.KernelFunction)):
-        raise _unbound(f"{what} makes the kernel '{kernel.name}'", kernel.name)
+        raise _unbound(f"{what} makes the kernel '{kernel.name}'", kernel.name, kernel)
     for coroutine in (x for x in listed if inspect.iscoroutine(x)):
         coroutine.close()  # or Python warns that it was never awaited
     if not found or len(found) < len(listed):
@@ -349,10 +348,16 @@ def _kind(value: object) -> str:
     return "dict" if isinstance(value, Mapping) else "list"
 
 
-def _unbound(subject: str, kernel: str) -> BindError:
+def _unbound(subject: str, name: str, kernel: tp.KernelFunction) -> BindError:
+    """What to raise of a kernel in the place of a program. `name`: what the file calls it."""
+    _, *parameters = inspect.signature(kernel.function).parameters.values()
+    arrays = ", ".join(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY)
+    static = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+    given = ", ".join([*([arrays] if arrays else []), *(f"{x}={x}" for x in static)])
     return BindError(
-        f"{subject}, which is checked with arguments. Write a function that binds it, and name"
-        f" that: {EXAMPLE.format(name=kernel)}"
+        f"{subject}, which needs its arguments. Write a function that binds it, and name that:"
+        f" def small({', '.join(static)}): {f'{arrays} = ...; ' if arrays else ''}return"
+        f" {name}.bind({given})"
     )
 
 

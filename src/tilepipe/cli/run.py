@@ -67,7 +67,8 @@ def kernels(as_json: Json = False) -> None:
         problem = {n: v for n, v in k.settings.items() if n not in k.tiles}
         tiles = {n: v for n, v in k.settings.items() if n in k.tiles}
         table.add_row("  problem", " ".join(f"{n}={v}" for n, v in problem.items()))
-        table.add_row("  tiles", " ".join(f"{n}={v}" for n, v in tiles.items()))
+        if tiles:
+            table.add_row("  tiles", " ".join(f"{n}={v}" for n, v in tiles.items()))
         out.print(table, soft_wrap=False)
     no_search = [k.name for k in KERNELS.values() if k.tuning is None]
     others = " and ".join((", ".join(no_search[:-1]), no_search[-1]))

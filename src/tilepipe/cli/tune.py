@@ -97,7 +97,7 @@ def tune(
         typer.Option(
             "--simulate",
             help="Rank choices of tiles by the time that the simulator predicts, without a GPU: -s"
-            " bn=64,128 -s stages=3,4. Any shipped kernel; nothing is remembered.",
+            " bn=64,128 -s stages=3,4. Any shipped kernel that has tiles; nothing is remembered.",
         ),
     ] = False,
     as_json: Json = False,

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from tilepipe.cli.common import out, print_json
 from tilepipe.cli.measuring import show
 from tilepipe.cli.tune_search import problem_of, require_tuning
@@ -64,17 +66,21 @@ def show_entries(spec: KernelSpec | None, as_json: bool) -> None:
 
 
 def take_over(other: Path, as_json: bool) -> None:
-    """Takes the entries of another file, and says how many."""
+    """Takes the entries of another file, and says how many. Exit 2 where there is none that can be
+    used.
+    """
     taken, known, problems = tuned.merge(other, tunables())
     if as_json:
         where = str(tuned.location())
         print_json({"file": where, "taken": taken, "known": known, "problems": problems})
-        return
-    for problem in problems:
-        out.print(problem, style="red", soft_wrap=True)
-    what = "entry" if taken == 1 else "entries"
-    stay = f"; {known} stood there already, and stay" if known else ""
-    out.print(f"took {taken} {what} of {other} into {tuned.location()}{stay}")
+    else:
+        for problem in problems:
+            out.print(problem, style="red", soft_wrap=True)
+        what = "entry" if taken == 1 else "entries"
+        stay = f"; {known} stood there already, and stay" if known else ""
+        out.print(f"took {taken} {what} of {other} into {tuned.location()}{stay}")
+    if problems and not taken + known:
+        raise typer.Exit(2)
 
 
 def forget(

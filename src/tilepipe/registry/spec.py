@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy.typing as npt
 
 import tilepipe as tp
-from tilepipe.errors import BindError, UnpaddedError
+from tilepipe.errors import BindError, Padding
 from tilepipe.host_arguments import question
 from tilepipe.ir.chip import CHIPS, generation
 from tilepipe.kernels.gemm.heuristics import Problem
@@ -93,26 +93,28 @@ class KernelSpec:
         """
         try:
             return self.make(settings, seed, chip)
-        except UnpaddedError as error:
-            padded = self._padded(settings, seed, chip, error)
+        except BindError as error:
+            if error.padding is None:
+                raise
+            padded = self._padded(settings, seed, chip, error.padding)
             if not padded:
                 raise
             said = " ".join(f"-s {name}={value}" for name, value in padded.items())
             raise BindError(f"{error.rule} With its operands padded: {said}") from None
 
     def _padded(
-        self, settings: Mapping[str, Any], seed: int, chip: tp.Chip | None, error: UnpaddedError
+        self, settings: Mapping[str, Any], seed: int, chip: tp.Chip | None, wanted: Padding
     ) -> dict[str, int]:
         """Extents with which all operands are padded; none where none are found. An operand does
         not say which setting its contiguous dimension has: of those of its extent it is the one
         with which it is padded.
         """
         found: dict[str, int] = {}
-        left: UnpaddedError | None = error
+        left: Padding | None = wanted
         while left is not None:
             known = {**settings, **found}
             for name in sorted(x for x in self.extents if known[x] == left.extent):
-                after = self._unpadded(known | {name: left.padded}, seed, chip)
+                after = self._wanted(known | {name: left.padded}, seed, chip)
                 if after is None or after.operand != left.operand:
                     found[name], left = left.padded, after
                     break
@@ -120,14 +122,14 @@ class KernelSpec:
                 return {}
         return found
 
-    def _unpadded(
+    def _wanted(
         self, settings: Mapping[str, Any], seed: int, chip: tp.Chip | None
-    ) -> UnpaddedError | None:
-        """What `make` says of an operand that is not padded; None: nothing."""
+    ) -> Padding | None:
+        """The padding that an operand wants; None: none, or something else is wrong."""
         try:
             self.make(settings, seed, chip)
-        except UnpaddedError as error:
-            return error
+        except BindError as error:
+            return error.padding
         except tp.TilepipeError:
             return None
         return None

@@ -125,6 +125,13 @@ def test_an_entry_of_another_name_is_ignored(name: str, file: Path, tmp_path: Pa
     assert problem.isprintable()
 
 
+def test_a_chip_in_small_letters_is_none(file: Path) -> None:
+    written(file, json.dumps({"h200: m=66 n=64 k=64": {"config": {"stages": 3}}}))
+    found, (problem,) = tuned.entries([TUNABLE])
+    assert found == {}
+    assert problem.endswith("is ignored: no chip is called 'h200'; 'H200' may be meant")
+
+
 @pytest.mark.parametrize(
     ("name", "why"),
     [

@@ -17,12 +17,6 @@ LEAST = {"source_slots": 0}  # of the settings that may be less than 1
 _KINDS = {int: "an integer", str: "a string"}
 
 
-class BrokenRuleError(tp.BindError):
-    """A configuration that breaks a rule. `rule`: the sentence, without the configuration."""
-
-    rule: str
-
-
 @dataclass(frozen=True)
 class Settings:
     """Base of a configuration, whose fields are integers of at least 1 (or as `LEAST` says), or
@@ -49,7 +43,7 @@ class Settings:
         if broken:
             raise self.broken("; ".join(broken))
 
-    def broken(self, rule: str) -> BrokenRuleError:
+    def broken(self, rule: str) -> tp.BindError:
         """What to raise of a rule that the configuration breaks: its sentence, and after that the
         configuration, with the settings that the sentence names and those that are not at their
         defaults.
@@ -60,7 +54,7 @@ class Settings:
             for f in _fields(type(self))
             if f.init and (f.name in named or getattr(self, f.name) != f.default)
         ]
-        error = BrokenRuleError(f"{rule} ({type(self).__name__}({', '.join(found)}))")
+        error = tp.BindError(f"{rule} ({type(self).__name__}({', '.join(found)}))")
         error.rule = rule
         return error
 

@@ -108,7 +108,7 @@ class Sm90Tiling(Settings):
             if self.sharers == 1
             else f"for each of the {self.sharers} warpgroups of a tile"
         )
-        return {
+        tiles = {
             "schedule pingpong takes 2 consumers": (
                 self.schedule != "pingpong" or self.consumers == 2
             ),
@@ -127,6 +127,10 @@ class Sm90Tiling(Settings):
             ),
             "bk must be a multiple of 32 in 32..256": self.bk % 32 == 0 and self.bk <= 256,
             "stages must be at least 2: one is held by the MMAs in flight": self.stages >= 2,
+        }
+        if not all(tiles.values()):  # what follows is arithmetic on them
+            return tiles
+        return {
             **self._cluster_rules(),
             f"{what} of {self.rows}×{self.bn} float32 {'take' if promotes else 'takes'}"
             f" {self.rows} * {self.bn} / 128{times} = {registers} registers of each thread;"
@@ -135,15 +139,19 @@ class Sm90Tiling(Settings):
 
     def _cluster_rules(self) -> dict[str, bool]:
         names = [name for name in ("cluster", "cluster_n", "split_k") if name in self.names()]
-        listed = " and ".join((", ".join(names[:-1]), *names[-1:]))
-        shared = [n for n in (self.cluster, self.cluster_n, self.split_k) if n > 1]
-        one, largest = len(shared) <= 1, max([1, *shared])
+        above = {name: n for name in names if (n := getattr(self, name)) > 1}
+        if len(above) > 1:
+            listed = " and ".join((", ".join(names[:-1]), names[-1]))
+            return {f"only one of {listed} may be above 1": False}
+        for name, n in above.items():
+            if self.any_share and name == "split_k":
+                numbers, takes = "from 1 to 8", n <= 8
+            else:
+                numbers, takes = "1, 2, 4 or 8", n in (2, 4, 8)
+            if not takes:
+                return {f"{name} must be {numbers}": False}
         if not self.any_share:
-            few = f"only one of {listed} may be above 1, and that is 2, 4 or 8"
-            if len(names) == 1:
-                few = f"{names[0]} must be 1, 2, 4 or 8"
             return {
-                few: one and largest in (1, 2, 4, 8),
                 "bn / cluster must be a multiple of 8, and bm / cluster_n, too": (
                     self.bn % (8 * self.cluster) == 0 and self.bm % (8 * self.cluster_n) == 0
                 ),
@@ -151,12 +159,8 @@ class Sm90Tiling(Settings):
                     self.split_k == 1 or self.block_cols % (16 * self.split_k) == 0
                 ),
             }
-        powers = largest in (1, 2, 4, 8) or largest == self.split_k
         rows = self.bn * self.k_group_size
         return {
-            f"only one of {listed} may be above 1, and that is 2, 4 or 8, of split_k 2 to 8": (
-                one and powers and largest <= 8
-            ),
             "each CTA of a cluster loads 8 rows of the B tiles of a stage, or more; bn *"
             f" k_group_size = {rows} are less than 8 * cluster = {8 * self.cluster}": (
                 rows >= 8 * self.cluster

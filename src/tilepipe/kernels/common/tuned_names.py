@@ -67,6 +67,8 @@ def problem_of(name: str, tunable: Tunable[P, Any]) -> P:
         why = f"; there is no {', '.join(map(shown, unknown))}" if unknown else ""
         why += f"; {', '.join(missing)} is missing" if missing and not unknown and rest else ""
         raise tp.BindError(f"an entry is named as 'H200: {kernel}{extent}', extents first{why}")
+    if re.fullmatch("[a-z]+[0-9]+", chip):
+        raise tp.BindError(f"no chip is called {chip!r}; {chip.upper()!r} may be meant")
     values = {f.name: _value(f, given[f.name]) for f in known if f.name in given}
     problem = tunable.problem(**values)
     meant = f"{chip}: {tunable.text(problem)}"

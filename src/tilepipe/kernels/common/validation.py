@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from numbers import Real
 from typing import Any, Protocol
 
@@ -11,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 import tilepipe as tp
-from tilepipe.errors import UnpaddedError
+from tilepipe.errors import Padding
 
 # float32 holds them, and what is left of them times a score
 SMALLEST_SCALE, LARGEST_SCALE = 2.0**-100, 2.0**100
@@ -63,10 +64,12 @@ def mapped(
     except tp.BindError as error:
         found = error if given is None else _of_given(kernel, name, given, error)
         message, array = f"{kernel}: {name}: {found}", x if given is None else given
-        if isinstance(found, UnpaddedError):
-            copy = _padding(name, array, found) if isinstance(array, np.ndarray) else ""
-            raise UnpaddedError.of(message, found.extent, found.unit, name, copy) from None
-        raise tp.BindError(message) from None
+        wants, copy = found.padding, ""
+        if wants is not None and isinstance(array, np.ndarray):
+            copy = _padded_copy(name, array, wants)
+        told = tp.BindError(message + copy)
+        told.rule, told.padding = message, None if wants is None else replace(wants, operand=name)
+        raise told from None
 
 
 def _of_given(kernel: str, name: str, given: Array, error: tp.BindError) -> tp.BindError:
@@ -88,11 +91,11 @@ def unboxed(kernel: str, name: str, x: Array | None) -> tp.TensorMap | None:
     return None if x is None else mapped(kernel, name, x)
 
 
-def _padding(name: str, x: npt.NDArray[Any], found: UnpaddedError) -> str:
+def _padded_copy(name: str, x: npt.NDArray[Any], wants: Padding) -> str:
     """Advice: a copy that TMA takes, in the order of the array."""
     turned = x.shape[-1] > 1 and x.strides[-1] != x.itemsize  # columns are contiguous
     outer = (x.swapaxes(-1, -2) if turned else x).shape[:-1]
-    copy = f"np.zeros({(*outer, found.padded)}, {name}.dtype)[..., :{found.extent}]"
+    copy = f"np.zeros({(*outer, wants.padded)}, {name}.dtype)[..., :{wants.extent}]"
     return (
         f" {name} has strides of {x.strides} bytes. A copy that TMA takes: padded ="
         f" {copy}{'.swapaxes(-1, -2)' if turned else ''}; padded[...] = {name}"

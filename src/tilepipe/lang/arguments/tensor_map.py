@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tilepipe.errors import BindError, UnpaddedError
+from tilepipe.errors import BindError, Padding
 from tilepipe.host_arguments import plain_int, require_bool, require_int, shown
 from tilepipe.ir import dtypes
 from tilepipe.ir.arrays import array_dtype, array_order, byte_strides, item_bytes
@@ -217,7 +217,7 @@ def _check_array(array: Any, dtype: DType, inner: int) -> None:
     broken = broken_array_rule(*given)
     if broken is None:
         return
-    message = f"an array of shape {shape} {dtype}: {broken}"
+    error = BindError(f"an array of shape {shape} {dtype}: {broken}")
     if wants_padding(*given):
-        raise UnpaddedError.of(message, shape[inner], ALIGNMENT // item_bytes(array))
-    raise BindError(message)
+        error.padding = Padding("", shape[inner], ALIGNMENT // item_bytes(array))
+    raise error
