@@ -212,7 +212,7 @@ def test_a_broken_rule_ends_in_the_settings_that_were_given(
 ROLLED = [family for family, settings in FAMILIES.items() if "unroll" not in settings]
 
 
-@pytest.mark.sampled(suite=10)
+@pytest.mark.sampled(suite=100)
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ROLLED)
 def test_machine_code(family: str) -> None:

@@ -303,7 +303,7 @@ def test_settings_that_no_kernel_can_have(given: dict[str, Any], rule: str) -> N
     assert "stages=" not in said, "at its default, and no rule names it"
 
 
-@pytest.mark.sampled(suite=8)
+@pytest.mark.sampled(suite=100)
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_machine_code(family: str) -> None:

@@ -132,7 +132,7 @@ def test_settings_that_it_does_not_have() -> None:
         KGroupedGemmConfig(schedule="pingpong")  # type: ignore[call-arg]
 
 
-@pytest.mark.sampled(suite=5)
+@pytest.mark.sampled(suite=100)
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_machine_code(family: str) -> None:

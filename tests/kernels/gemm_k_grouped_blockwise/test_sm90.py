@@ -154,7 +154,7 @@ def test_settings_that_no_kernel_can_have(given: dict[str, Any], rule: str) -> N
         KGroupedBlockwiseGemmConfig(**given)
 
 
-@pytest.mark.sampled(suite=5)
+@pytest.mark.sampled(suite=100)
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_machine_code(family: str) -> None:

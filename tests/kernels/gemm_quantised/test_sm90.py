@@ -75,7 +75,7 @@ def test_the_reference_notices_a_wrong_element() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(suite=6)
+@pytest.mark.sampled(suite=100)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_machine_code(family: str) -> None:
     """No spills, wgmma not serialised, and pairs of weights in one instruction."""
