@@ -319,3 +319,12 @@ def test_contributing_names_files_that_there_are() -> None:
     named = re.findall(r"`([a-z_]+/[\w/.]*|[a-z_]+\.py)`", table.replace("NAME", "gemm"))
     assert len(named) > 20
     assert [n for n in named if not list((ROOT / "src" / "tilepipe").rglob(n.rstrip("/")))] == []
+
+
+def test_contributing_has_a_row_for_each_tool() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([\w/.]+)` \|", text, re.M)
+    tools = ROOT / "tools"
+    there = [x for x in (*tools.iterdir(), *(tools / "docs").glob("*.py")) if x.name[0] not in "_."]
+    named = {f"{x.relative_to(tools)}{'/' if x.is_dir() else ''}" for x in there}
+    assert named - {"docs/"} - set(rows) == set()

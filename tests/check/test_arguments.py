@@ -80,6 +80,7 @@ def test_reductions_are_on_or_off() -> None:
             for given in (5, dict[str, int](), False, Reductions)
         ),
         ("explore", "no", "explore= is True or False; got 'no'"),
+        ("explore", None, "explore= is True or False; got None"),
         *(
             ("rules", given, f"{RULES}{given!r}")
             for given in (1, True, None, "Strict", "strict_proxy", ["strict"])

@@ -179,7 +179,7 @@ def test_an_interruption_says_what_was_being_checked(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tilepipe.check.parallel.recipes.check", interrupted)
+    monkeypatch.setattr("tilepipe.check.parallel.recipes.decide", interrupted)
     code, out, err = tilepipe("check", "gemm", "--json")
     assert (code, out) == (130, "")
     assert (
@@ -286,19 +286,47 @@ def test_what_is_too_small_is_refused_before_it_is_explored(
     assert explored
 
 
-@pytest.mark.parametrize("more", [[], ["--explore"]], ids=["", "explore"])
-def test_a_fault_is_found_and_shortened_once(
-    more: list[str], file: Path, tilepipe: Call, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["copying.py:small"],
+        ["copying.py:small", "--explore"],
+        ["copying.py:small", "-s", "early=true"],
+        ["copying.py:small", "-s", "early=true", "--explore"],
+        ["copying.py:both", "--explore"],  # the first is too small alone
+        ["copying.py:both", "-s", "early=true"],
+        ["drawn.py:program"],
+    ],
+    ids=" ".join,
+)
+def test_that_instances_are_large_enough_takes_no_execution(
+    args: list[str], file: Path, tilepipe: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[object] = []
+    Path("drawn.py").write_text(DRAWN)
+    counts: list[tuple[int, int]] = []
+    for more in ([], ["--small"]):
+        begun: list[Execution] = []
+        faults: list[object] = []
 
-    def noted(*given: Any) -> Any:
-        found.append(given[1])
-        return shortening.shortened(*given)
+        def noted(
+            *given: Any, perform: Any = Explorer.begin, begun: list[Execution] = begun
+        ) -> Execution:
+            begun.append(perform(*given))
+            return begun[-1]
 
-    monkeypatch.setattr(decide, "shortened", noted)
-    assert report(tilepipe("check", f"{file}:wrong", *more, "--json"), 1)["verdict"] == "fault"
-    assert len(found) == 1
+        def shortened(
+            *given: Any, perform: Any = shortening.shortened, faults: list[object] = faults
+        ) -> Any:
+            faults.append(perform(*given))
+            return faults[-1]
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Explorer, "begin", noted)
+            patched.setattr(decide, "shortened", shortened)
+            found = report(tilepipe("check", *args, *more, "--json"), int("early=true" in args))
+        assert len(faults) == len(found["faults"])
+        counts.append((len(begun), len(faults)))
+    assert counts[0] == counts[1]
 
 
 @pytest.mark.slow

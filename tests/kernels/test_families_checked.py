@@ -16,7 +16,7 @@ from tests.kernels.gemm_k_grouped.families import FAMILIES as K_GROUPED
 from tests.kernels.gemm_k_grouped_blockwise.families import FAMILIES as K_BLOCKWISE
 from tests.kernels.gemm_quantised.families import FAMILIES as QUANTISED
 from tilepipe import check
-from tilepipe.check.verdict import too_small
+from tilepipe.check.sizes import too_small
 from tilepipe.registry.catalog import find
 
 Case = tuple[str, dict[str, Any]]

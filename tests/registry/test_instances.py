@@ -11,7 +11,8 @@ import pytest
 
 import tilepipe as tp
 from tilepipe import check
-from tilepipe.check.verdict import combine, too_small
+from tilepipe.check.sizes import too_small
+from tilepipe.check.verdict import combine
 from tilepipe.registry.catalog import KERNELS, find
 
 HOPPER: list[tuple[str, dict[str, Any]]] = [

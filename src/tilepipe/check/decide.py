@@ -5,7 +5,7 @@ is equivalent to it; otherwise by exploring the executions that are not.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -17,9 +17,9 @@ from tilepipe.check.engine.front_end import FrontEnd
 from tilepipe.check.engine.race_reversal import BoundError, Explorer, Findings, Progress
 from tilepipe.check.proofs.guards import Guards, NotAWaitError
 from tilepipe.check.proofs.polling import Kind
+from tilepipe.check.sizes import Completions, PostponedError, Size, at_once, most_completed
 from tilepipe.check.unreached import Coverage
 from tilepipe.check.verdict import (
-    NOT_EXPLORED,
     NOT_MODELLED,
     Bounds,
     Conclusion,
@@ -27,7 +27,6 @@ from tilepipe.check.verdict import (
     Method,
     Reductions,
     Verdict,
-    most_completed,
     require_options,
 )
 from tilepipe.errors import SimFault
@@ -49,7 +48,7 @@ _LOOPED_TESTS = ("mbarrier.try_wait", "mbarrier.test_wait")
 def check(
     launch: AnyLaunch,
     *,
-    explore: bool | None = False,
+    explore: bool = False,
     bounds: Bounds = Bounds(),  # noqa: B008
     reductions: Reductions = Reductions(),  # noqa: B008
     rules: Rules = "practice",
@@ -62,8 +61,7 @@ def check(
     Args:
         launch: of a kernel of this project (`program.launch_args`), or of PTX
             (`tilepipe.ptx.Kernel.bind`).
-        explore: explore even where a single execution decides; None: not even where it does not,
-            which is then undecided, and known to be large enough or not.
+        explore: explore even where a single execution decides.
         bounds: limits after which the verdict is "undecided".
         reductions: which reductions of the search to use.
         rules: "practice", what shipped compilers rely on, or "strict", the PTX ISA to the letter:
@@ -86,12 +84,21 @@ def check(
 
 
 def decide(
-    explorer: Explorer, explore: bool | None, instance: str, shorten: bool = True
+    explorer: Explorer,
+    explore: bool,
+    instance: str,
+    shorten: bool = True,
+    may_explore: Callable[[Size], bool] = at_once,
 ) -> Verdict:
-    """The verdict on the launch of an explorer."""
+    """The verdict on the launch of an explorer. `may_explore`: asked before anything is explored,
+    whether it may be.
+
+    Raises:
+        PostponedError: it may not be, and nothing else decides the launch.
+    """
     front_end = explorer.front_end
     with quiet_numbers():
-        attempt = _Attempt()
+        attempt = _Attempt(instance, front_end.grid, may_explore)
         bound = ""
         front_end.guards = (
             Guards()
@@ -107,8 +114,6 @@ def decide(
             if not bound.startswith(NOT_MODELLED):
                 bound += _of_fewer_clusters(front_end)
         found = explorer.found
-        if attempt.left and not found.fault:
-            bound = bound or NOT_EXPLORED
         faults: list[Fault] = []
         if found.fault is not None:
             faults.append(
@@ -154,21 +159,30 @@ class _Attempt:
     findings. `why`: one execution does not decide it. `left`: what is to be explored was not.
     """
 
+    instance: str
+    grid: int
+    may_explore: Callable[[Size], bool]
     method: Method = "single-execution"
     facts: list[str] = field(default_factory=list)
     why: str = ""
-    completions: dict[str, list[list[int]]] = field(default_factory=dict)
+    completions: Completions = field(default_factory=dict)
     left: bool = False
 
+    @property
+    def size(self) -> Size:
+        """The size of the launch, as far as its executions have shown it."""
+        return Size(self.instance, self.completions, self.grid)
 
-def _decides(explorer: Explorer, explore: bool | None, attempt: _Attempt) -> bool:
+
+def _decides(explorer: Explorer, explore: bool, attempt: _Attempt) -> bool:
     """Performs one execution for each lane that may be elected, and each number of clusters that
     may run at once, and explores the executions that
     are not equivalent to it. Returns whether that decides the launch.
 
-    It does not in two cases, after which fewer tests are treated as waits: a test treated as the
-    wait that it guards turned out to be none; or the kernel has a fault with waits in the place of
-    its tests, since tests may establish more order than the waits do.
+    It does not in three cases. After two of them, fewer tests are treated as waits: a test treated
+    as the wait that it guards turned out to be none; or the kernel has a fault with waits in the
+    place of its tests, since tests may establish more order than the waits do. The third: only
+    executions with fewer clusters at once have shown that the launch is large enough to explore.
     """
     front_end = explorer.front_end
     attempt.method = "explored" if explore else "single-execution"
@@ -187,18 +201,24 @@ def _decides(explorer: Explorer, explore: bool | None, attempt: _Attempt) -> boo
     except NotAWaitError as error:
         front_end.guards = front_end.guards.without(error.site)
     else:
-        if explorer.found.fault is None:
+        if explorer.found.fault is None and not attempt.left:
             _advise_on_lanes(explorer)
             return True
-        if not front_end.guards.tests:
+        if explorer.found.fault is None:
+            # asked again: with fewer clusters at once, a CTA may have completed more
+            if not attempt.may_explore(attempt.size):
+                raise PostponedError(attempt.size)
+            attempt.may_explore = at_once
+        elif not front_end.guards.tests:
             return True
-        front_end.guards = Guards()
+        else:
+            front_end.guards = Guards()
     attempt.completions, attempt.facts, attempt.left = {}, [], False
     explorer.restart()
     return False
 
 
-def _decides_residents(explorer: Explorer, explore: bool | None, attempt: _Attempt) -> bool:
+def _decides_residents(explorer: Explorer, explore: bool, attempt: _Attempt) -> bool:
     """Performs one execution with the present number of clusters at once, and explores those that
     are not equivalent to it. Returns whether, of executions with fewer clusters at once, one for
     each number is enough.
@@ -224,10 +244,11 @@ def _decides_residents(explorer: Explorer, explore: bool | None, attempt: _Attem
     ):
         attempt.method = "explored"
         attempt.why = attempt.why or why_explored.by_order(first)
-        if explore is None:
-            attempt.left = True
-        else:
+        if attempt.may_explore(attempt.size):
+            attempt.may_explore = at_once
             _explore(explorer, first)
+        else:
+            attempt.left = True
     elif not explore:
         attempt.facts = _facts(first)
     return False

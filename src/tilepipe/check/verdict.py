@@ -11,6 +11,7 @@ from os import PathLike
 from typing import Any, Literal
 
 from tilepipe.check.faults import Fault as Fault, ScheduleStep as ScheduleStep, Step as Step
+from tilepipe.check.sizes import Completions
 from tilepipe.check.unreached import Coverage, Unreached
 from tilepipe.errors import BindError
 from tilepipe.host_arguments import plain, plain_int, require_bool, require_function, shown
@@ -23,7 +24,6 @@ UNLIMITED = 1 << 60  # steps of one execution
 # the prefix of a bound that comes from what the machine, or the reader of PTX, does not model: more
 # time would not lift it
 NOT_MODELLED = "not modelled: "
-NOT_EXPLORED = "its first executions, which do not decide it"  # with explore=None
 _SEVERITY: dict[str, int] = {"verified": 0, "undecided": 1, "fault": 2}
 
 
@@ -113,8 +113,7 @@ def require_options(
     Raises:
         BindError: an option has the wrong type; the message says what to write.
     """
-    if explore is not None:
-        require_bool(explore, "explore=")
+    require_bool(explore, "explore=")
     require_function(progress, "progress=")
     if not isinstance(instance, str):
         raise BindError(
@@ -167,7 +166,7 @@ class Verdict:
     advice: list[str] = field(default_factory=list)
     facts: list[str] = field(default_factory=list)
     bound: str = ""
-    completions: dict[str, list[list[int]]] = field(default_factory=dict)
+    completions: Completions = field(default_factory=dict)
     grid: int = 1
     coverage: Coverage = field(default_factory=Coverage)
     explored_because: str = ""
@@ -290,43 +289,3 @@ def combine(verdicts: Iterable[Verdict]) -> Verdict:
             coverage=first.coverage | v.coverage,
         )
     return first
-
-
-Completions = dict[str, list[list[int]]]  # see `Verdict`
-
-
-def most_completed(x: Completions, y: Completions) -> Completions:
-    """For each mbarrier array those of two executions in which a CTA completes more phases."""
-    return {
-        name: max(x.get(name, []), y.get(name, []), key=lambda ctas: max(map(sum, ctas), default=0))
-        for name in {**x, **y}
-    }
-
-
-def too_small(verdicts: Sequence[Verdict]) -> str:
-    """The problems of instances that are too small, one line for each; empty if they are not.
-
-    The size is measured in the executions, so that this works for any kernel: an mbarrier array
-    stands for a ring, and the phases that its barriers complete for the laps. A mistake in a phase
-    number shows when a ring is used for the third time; a mistake between CTAs, when there are two.
-
-    Every array of S > 1 mbarriers must complete 2 S + 1 phases, all its barriers together, in some
-    CTA of some instance; and some instance must have 2 CTAs, of one cluster or not.
-    """
-    rings: dict[str, tuple[int, int, str]] = {}  # array -> barriers, phases, instance
-    for verdict in verdicts:
-        for name, ctas in verdict.completions.items():
-            size, reached = max(map(len, ctas)), max(map(sum, ctas))
-            if reached > rings.get(name, (0, -1, ""))[1]:
-                rings[name] = size, reached, verdict.instance
-    problems = [
-        f"ring '{name}' has {size} stages and completes {reached}"
-        f" phase{'' if reached == 1 else 's'} in a CTA"
-        f"{f' ({instance})' if instance else ''}; to use each stage twice and the first once more"
-        f" it needs 2 · {size} + 1 = {2 * size + 1}"
-        for name, (size, reached, instance) in rings.items()
-        if size > 1 and reached < 2 * size + 1
-    ]
-    if max((verdict.grid for verdict in verdicts), default=0) < 2:
-        problems.append("there is one CTA, and what CTAs do to each other takes two")
-    return "\n".join(problems)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,7 +31,6 @@ from tilepipe.errors import BindError
 
 if TYPE_CHECKING:
     from tilepipe.check import Bounds, Fault, Verdict
-    from tilepipe.check.parallel import Instance
     from tilepipe.check.sensitivity import Sensitivity
     from tilepipe.cli.programs import Target
     from tilepipe.machine.rules import Rules
@@ -111,6 +109,7 @@ def check(
     from tilepipe import check as checker
     from tilepipe.check.counterexamples import saved
     from tilepipe.check.parallel import check_all
+    from tilepipe.check.sizes import TooSmallError
     from tilepipe.cli import programs
     from tilepipe.machine.rules import require_rules
 
@@ -124,7 +123,6 @@ def check(
             programs.recipes(found, texts, jobs),
             checker.Bounds(traces=traces, seconds=seconds),
         )
-        may_refuse = not (small or found.own_launches)
         with counting("checking", as_json) as bar:
             # and the execution that is under way
             report = (
@@ -133,15 +131,17 @@ def check(
                 else lambda name, done, left: bar(done, done + left + 1)
             )
             try:
-                checked = partial(check_all, bounds=bounds, rules=by, progress=report)
-                decided = _first_executions(recipes, checked, jobs) if may_refuse else {}
-                if explore:  # a fault is one however many executions there are
-                    decided = {i: v for i, v in decided.items() if v.faults}
-                left = [i for i in range(len(recipes)) if i not in decided]
-                if left:
-                    rest = checked([recipes[i] for i in left], jobs=jobs, explore=explore)
-                    decided |= dict(zip(left, rest, strict=True))
-                verdicts = [decided[i] for i in range(len(recipes))]
+                verdicts = check_all(
+                    recipes,
+                    jobs=jobs,
+                    explore=explore,
+                    bounds=bounds,
+                    rules=by,
+                    progress=report,
+                    large=not (small or found.own_launches),
+                )
+            except TooSmallError as error:
+                raise BindError(f"{error}; or check it as it is with --small.") from None
             except KeyboardInterrupt as error:
                 notes(error)
                 raise typer.Exit(130) from None
@@ -187,28 +187,6 @@ class _Heartbeat:
                 f"still checking '{instance}': {done:,} executions done, {left:,} known to be left,"
                 f" {now - self._began:.0f} of at most {self._limit:g} seconds (--seconds)"
             )
-
-
-def _first_executions(
-    recipes: Sequence[Instance], checked: Callable[..., list[Verdict]], jobs: int
-) -> dict[int, Verdict]:
-    """The verdicts on the instances that are decided without exploring, by number.
-
-    Raises:
-        BindError: all together are too small, as their first executions show; unless one ends in a
-            fault, which matters more.
-    """
-    from tilepipe.check.verdict import too_small
-
-    verdicts = checked(recipes, jobs=min(jobs, len(recipes)), explore=None)
-    problem = "" if any(v.faults for v in verdicts) else too_small(verdicts)
-    if problem:
-        raise BindError(
-            f"too small to say much of the kernel:\n{problem}\n"
-            "Give each CTA more work (rounds of the loops that use these rings, or tiles), on two"
-            " CTAs at least; or check it as it is with --small."
-        )
-    return {i: v for i, v in enumerate(verdicts) if v.ok or v.faults}
 
 
 def _save(

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 import tilepipe as tp
-from tilepipe.check import Bounds, Verdict, check, combine
+from tilepipe.check import Bounds, Reductions, Verdict, check, combine
+from tilepipe.check.choose_front_end import front_end_of
+from tilepipe.check.decide import decide
+from tilepipe.check.engine.race_reversal import Explorer
+from tilepipe.check.sizes import PostponedError, Size
 
 WHY = (
     "the loop at {file}:{loop} waits for 'flags', which an ordinary store at {file}:{store} writes,"
@@ -59,16 +65,28 @@ def test_an_ordinary_store_to_a_flag_is_why() -> None:
     assert combine([verdict("relaxed"), cut]).explored_because == explored.explored_because
 
 
-def test_first_executions_alone_know_the_reason_and_the_size() -> None:
-    explored, first = verdict(""), verdict("", explore=None)
-    assert first.verdict == "undecided"
-    assert first.bound == "its first executions, which do not decide it"
-    assert first.explored_because == explored.explored_because
-    assert first.traces < explored.traces
-    assert (first.grid, first.completions) == (explored.grid, explored.completions)
-    same = verdict("relaxed", explore=None), verdict("relaxed")
-    assert same[0].ok
-    assert same[0].facts == same[1].facts
+def test_before_anything_is_explored_its_size_is_known() -> None:
+    asked: list[Size] = []
+
+    def decided(order: str, may: bool) -> Verdict:
+        launch = program(order).launch_args
+        explorer = Explorer(front_end_of(launch, "practice"), Bounds(), Reductions(), None)
+
+        def noted(size: Size) -> bool:
+            asked.append(size)
+            return may
+
+        return decide(explorer, False, "one", may_explore=noted)
+
+    explored = decided("", True)
+    assert asked == [Size("one", explored.completions, 2)]
+    assert replace(explored, seconds=0.0, instance="") == replace(verdict(""), seconds=0.0)
+    with pytest.raises(PostponedError) as postponed:
+        decided("", False)
+    assert postponed.value.size == asked[0]
+    asked.clear()
+    assert decided("relaxed", False).ok
+    assert asked == []
 
 
 def test_one_execution_needs_no_reason() -> None:

@@ -21,7 +21,9 @@ import pytest
 import tilepipe as tp
 from tests.support.check import recipes
 from tilepipe.check import Bounds, Verdict
-from tilepipe.check.parallel import Instance, InstanceError, check_all
+from tilepipe.check.parallel import Instance, InstanceError, check_all, instances as many
+from tilepipe.check.parallel.recipes import Options, check_instance
+from tilepipe.check.sizes import TooSmallError
 from tools.docs.readme import ROOT, blocks
 
 HOW: list[dict[str, Any]] = [{"jobs": 1}, {"jobs": 2}]
@@ -98,6 +100,40 @@ def test_a_process_that_dies_names_its_instance(how: str, said: str) -> None:
         "verified",
         "verified",
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("jobs", [1, 2, 3])
+def test_what_is_postponed_goes_on_with_the_time_that_is_left(
+    jobs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An instance that is too small alone, and one beside which it is explored."""
+    given: list[tuple[int, float]] = []
+    for name in ("check_instance", "check_shared"):
+        perform = getattr(many, name)
+
+        def noted(name: str, recipe: Any, options: Options, *rest: Any, do: Any = perform) -> Any:
+            given.append((int(name), options.spent))
+            return do(name, recipe, options, *rest)
+
+        monkeypatch.setattr(many, name, noted)
+    several = [(str(n), functools.partial(recipes.drawn, n)) for n in (2, 1)]
+    verdicts = check_all(several, jobs=jobs, large=True)
+    assert timeless(verdicts) == timeless(check_all(several))
+    assert [v.method for v in verdicts] == ["explored"] * 2
+    if jobs != 2:  # else in other processes
+        assert [ctas for ctas, _ in given[:3]] == [1, 2, 1]
+        assert [spent > 0 for _, spent in given[:3]] == [False, False, True]
+        assert verdicts[1].seconds > given[2][1]
+    with pytest.raises(TooSmallError, match="too small to say much of the kernel:\nthere is one"):
+        check_all(several[1:] * 2, jobs=jobs, large=True)
+
+
+def test_time_that_was_spent_counts() -> None:
+    bounds = Bounds(seconds=30)
+    spent = check_instance("1", recipes.drawn, Options(bounds=bounds, spent=31.0))
+    assert isinstance(spent, Verdict)
+    assert spent.bound.startswith("30 seconds")
 
 
 def test_one_instance() -> None:

@@ -15,7 +15,8 @@ from tests.kernels.attention_decode.families import FAMILIES
 from tilepipe import cuda
 from tilepipe.check.mutation.judging import judge, outputs
 from tilepipe.check.mutation.mutants import mutants
-from tilepipe.check.verdict import combine, too_small
+from tilepipe.check.sizes import too_small
+from tilepipe.check.verdict import combine
 from tilepipe.kernels.attention_decode.config import DecodeConfig
 from tilepipe.kernels.attention_decode.reference import compare_decode, random_cache
 from tilepipe.kernels.attention_decode.shares import share_size

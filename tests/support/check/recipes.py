@@ -35,6 +35,19 @@ def poison() -> tp.Program:
     return _unwritten.bind(np.zeros(32, np.int32))
 
 
+@tp.kernel(grid=lambda out: out.shape[0])
+def _drawn(ctx: tp.Context, count: Any, out: Any) -> None:
+    @ctx.role("one", warps=1)
+    def one() -> None:
+        with ctx.elect_one():
+            ctx.store(out[ctx.atomic_add(count[0], 1)], ctx.block_id)
+
+
+def drawn(ctas: int = 2) -> tp.Program:
+    """Each CTA draws a number; who gets which is explored."""
+    return _drawn.bind(np.zeros(1, np.int32), np.zeros(ctas, np.int32))
+
+
 def misbound() -> tp.Program:
     """A BindError: of an argument that is no array."""
     return _unwritten.bind("out")

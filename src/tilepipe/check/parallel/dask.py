@@ -12,6 +12,7 @@ from tilepipe.check.parallel.recipes import (
     Failure,
     Instance,
     Options,
+    Postponed,
     check_instance,
 )
 from tilepipe.errors import BindError, UnavailableError
@@ -19,9 +20,9 @@ from tilepipe.errors import BindError, UnavailableError
 
 def run_on_cluster(
     instances: Sequence[Instance],
-    options: Options,
+    options: Sequence[Options],
     client: Any,
-    record: Callable[[int, CheckResult], None],
+    record: Callable[[int, CheckResult | Postponed], None],
 ) -> None:
     """Checks all instances on the cluster of `client`, and calls `record(number, result)` in this
     thread as each is done.
@@ -49,7 +50,7 @@ def run_on_cluster(
     suspects: list[int] = []
     try:
         for number, (name, recipe) in enumerate(instances):
-            futures[_submitted(client, name, recipe, options)] = number
+            futures[_submitted(client, name, recipe, options[number])] = number
         for future in completed(list(futures)):
             number, raised = futures[future], future.exception()
             if isinstance(raised, KilledWorker):
@@ -57,7 +58,7 @@ def run_on_cluster(
             else:
                 record(number, future.result() if raised is None else Failure.of(raised))
         for number in sorted(suspects):
-            future = _submitted(client, *instances[number], options)
+            future = _submitted(client, *instances[number], options[number])
             futures[future] = number
             raised = future.exception()
             if isinstance(raised, KilledWorker):

@@ -5,9 +5,9 @@ cluster.
 from __future__ import annotations
 
 import contextlib
-import functools
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tilepipe.check.parallel.dask import run_on_cluster
@@ -17,6 +17,7 @@ from tilepipe.check.parallel.recipes import (
     Instance,
     InstanceError,
     Options,
+    Postponed,
     check_instance,
     name_of,
     pickled,
@@ -29,6 +30,7 @@ from tilepipe.check.parallel.workers import (
     Report,
     run_in_processes,
 )
+from tilepipe.check.sizes import LargeBeside, Size, TooSmallError, later, too_small
 from tilepipe.check.verdict import Bounds, Reductions, Verdict
 from tilepipe.errors import BindError
 from tilepipe.machine.rules import Rules
@@ -42,12 +44,13 @@ def check_all(
     *,
     jobs: int = 1,
     client: Any = None,
-    explore: bool | None = False,
+    explore: bool = False,
     bounds: Bounds = Bounds(),  # noqa: B008
     reductions: Reductions = Reductions(),  # noqa: B008
     rules: Rules = "practice",
     progress: Progress | None = None,
     on_verdict: Callable[[int, Verdict], None] | None = None,
+    large: bool = False,
 ) -> list[Verdict]:
     """Checks each instance. The verdicts are those of `check.check`, in the order of the instances,
     whatever the number of processes.
@@ -66,11 +69,14 @@ def check_all(
         progress: called in this thread with (instance, executions done, executions known to be
             left); not with a client.
         on_verdict: called in this thread with (index of the instance, verdict) after each check.
+        large: all instances together must be large enough to say much of the kernel. None is
+            explored before that is known; what is decided without exploring is decided once.
 
     Raises:
         InstanceError: some instances have no verdict; raised after all others were checked, with
             their verdicts.
         BindError: an argument has the wrong type or value.
+        TooSmallError: by `large`; unless an instance has a fault, which matters more.
         KeyboardInterrupt: Ctrl-C, with a note of the instances not yet checked; no process is left
             behind.
     """
@@ -88,24 +94,50 @@ def check_all(
         )
     names = [name_of(instance) for instance in instances]
     results: dict[int, CheckResult] = {}
+    postponed: dict[int, Postponed] = {}
 
-    def record(number: int, result: CheckResult) -> None:
+    def record(number: int, result: CheckResult | Postponed) -> None:
+        if isinstance(result, Postponed):
+            postponed[number] = result
+            return
         results[number] = result
         if on_verdict is not None and isinstance(result, Verdict):
             on_verdict(number, result)
 
-    try:
+    def perform(numbers: Sequence[int], given: Sequence[Options]) -> None:
+        some = [instances[number] for number in numbers]
+
+        def of_some(i: int, result: CheckResult | Postponed) -> None:
+            record(numbers[i], result)
+
         if client is not None:
-            run_on_cluster(instances, options, client, record)
-        elif jobs > len(instances):
-            for number, (name, recipe) in enumerate(instances):
-                report = _progress_of(progress, name)
-                record(number, check_shared(name, recipe, options, jobs, report))
-        elif jobs > 1:
-            _check_in_processes(instances, options, jobs, record, progress)
+            run_on_cluster(some, given, client, of_some)
+        elif 1 < jobs <= len(some):
+            _check_in_processes(some, given, jobs, of_some, progress)
         else:
-            for number, (name, recipe) in enumerate(instances):
-                record(number, check_instance(name, recipe, options, _progress_of(progress, name)))
+            for number, one in zip(numbers, given, strict=True):
+                name, recipe = instances[number]
+                if one.may_explore is later:  # the sizes of those before are known
+                    one = replace(one, may_explore=LargeBeside(_sizes(results, postponed)))
+                report = _progress_of(progress, name)
+                record(
+                    number,
+                    check_instance(name, recipe, one, report)
+                    if jobs == 1
+                    else check_shared(name, recipe, one, jobs, report),
+                )
+
+    try:
+        every = range(len(instances))
+        if not large:
+            perform(every, [options] * len(instances))
+        else:
+            # from the last one: mostly the largest, beside which all others may be explored
+            perform(every[::-1], [replace(options, may_explore=later)] * len(instances))
+            _require_large(results, postponed)
+            left = sorted(postponed)
+            if left:
+                perform(left, [replace(options, spent=postponed[n].seconds) for n in left])
     except KeyboardInterrupt as error:
         error.add_note(
             f"interrupted: {len(results)} of {len(names)} instances have been checked, not yet"
@@ -119,17 +151,39 @@ def check_all(
     return verdicts
 
 
+def _sizes(
+    results: Mapping[int, CheckResult], postponed: Mapping[int, Postponed]
+) -> tuple[Size, ...]:
+    """The sizes of the instances that have been executed, in their order."""
+    found = {n: x.size for n, x in postponed.items()}
+    for n, x in results.items():
+        if isinstance(x, Verdict):
+            found[n] = Size(x.instance, x.completions, x.grid)
+    return tuple(found[n] for n in sorted(found))
+
+
+def _require_large(results: Mapping[int, CheckResult], postponed: Mapping[int, Postponed]) -> None:
+    """Raises TooSmallError if all instances together are too small, and that matters most."""
+    if any(isinstance(x, Failure) or x.faults for x in results.values()):
+        return
+    problems = too_small(_sizes(results, postponed))
+    if problems:
+        raise TooSmallError(problems)
+
+
 def _check_in_processes(
     instances: Sequence[Instance],
-    options: Options,
+    options: Sequence[Options],
     jobs: int,
-    record: Callable[[int, CheckResult], None],
+    record: Callable[[int, CheckResult | Postponed], None],
     progress: Progress | None,
 ) -> None:
     """Checks each instance in one of several processes."""
-    tasks = [(name, pickled(name, recipe)) for name, recipe in instances]
-    perform = functools.partial(_check_task, options)
-    with contextlib.closing(run_in_processes(perform, tasks, jobs)) as events:
+    tasks = [
+        (name, pickled(name, recipe), one)
+        for (name, recipe), one in zip(instances, options, strict=True)
+    ]
+    with contextlib.closing(run_in_processes(_check_task, tasks, jobs)) as events:
         for event in events:
             match event:
                 case Finished(number, result):
@@ -141,9 +195,9 @@ def _check_in_processes(
                     progress(tasks[number][0], done, left)
 
 
-def _check_task(options: Options, task: tuple[str, bytes], report: Report) -> CheckResult:
+def _check_task(task: tuple[str, bytes, Options], report: Report) -> CheckResult | Postponed:
     """Checks an instance in another process."""
-    name, recipe = task
+    name, recipe, options = task
     try:
         made: Any = pickle.loads(recipe)
     except Exception as error:  # its module cannot be imported there

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import pickle
 import threading
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilepipe.check import choose_front_end
-from tilepipe.check.choose_front_end import AnyLaunch, Made
-from tilepipe.check.decide import check
+from tilepipe.check.choose_front_end import AnyLaunch, Made, front_end_of
+from tilepipe.check.decide import decide
+from tilepipe.check.engine.race_reversal import Explorer
+from tilepipe.check.sizes import PostponedError, Size, at_once
 from tilepipe.check.verdict import Bounds, Reductions, Verdict, require_options
 from tilepipe.errors import BindError, TilepipeError
 from tilepipe.machine.rules import Rules
@@ -28,12 +31,19 @@ _ONE_AT_A_TIME = threading.Lock()
 
 @dataclass(frozen=True)
 class Options:
-    """The options of each check: arguments of `check.check`."""
+    """The options of each check: arguments of `check.check`, and what several instances need.
 
-    explore: bool | None = False
+    Attributes:
+        may_explore: asked with the size of an instance, before anything of it is explored.
+        spent: seconds of its time limit that were spent on it before.
+    """
+
+    explore: bool = False
     bounds: Bounds = Bounds()  # noqa: RUF009
     reductions: Reductions = Reductions()  # noqa: RUF009
     rules: Rules = "practice"
+    may_explore: Callable[[Size], bool] = at_once
+    spent: float = 0.0
 
     def __post_init__(self) -> None:
         require_options(self.explore, self.bounds, self.reductions, self.rules)
@@ -57,6 +67,14 @@ class Failure:
 
 
 CheckResult = Verdict | Failure
+
+
+@dataclass(frozen=True)
+class Postponed:
+    """An instance that was not explored, since `Options.may_explore` said no. `seconds`: spent."""
+
+    size: Size
+    seconds: float
 
 
 class InstanceError(TilepipeError):
@@ -99,23 +117,26 @@ class InstanceError(TilepipeError):
 
 def check_instance(
     name: str, recipe: Recipe, options: Options, progress: Callable[[int, int], None] | None = None
-) -> CheckResult:
+) -> CheckResult | Postponed:
     """Makes an instance and checks it. Nothing is raised but what ends a process
     (KeyboardInterrupt, SystemExit).
     """
     try:
         with _ONE_AT_A_TIME:
-            return check(
-                launch_of(recipe()),
-                explore=options.explore,
-                bounds=options.bounds,
-                reductions=options.reductions,
-                rules=options.rules,
-                instance=name,
-                progress=progress,
-            )
+            front_end = front_end_of(launch_of(recipe()), options.rules)
+            explorer = Explorer(front_end, options.bounds, options.reductions, progress)
+            return decided(explorer, name, options)
     except Exception as error:
         return Failure.of(error)
+
+
+def decided(explorer: Explorer, name: str, options: Options) -> Verdict | Postponed:
+    """What an explorer comes to, by the options."""
+    explorer.started -= options.spent
+    try:
+        return decide(explorer, options.explore, name, may_explore=options.may_explore)
+    except PostponedError as error:
+        return Postponed(error.size, time.perf_counter() - explorer.started)
 
 
 def name_of(instance: object) -> str:

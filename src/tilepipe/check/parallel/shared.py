@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
 
 from tilepipe.check.choose_front_end import front_end_of
-from tilepipe.check.decide import decide
 from tilepipe.check.engine.execution import Execution
 from tilepipe.check.engine.front_end import FrontEnd
 from tilepipe.check.engine.race_reversal import Alternative, BoundError, Explorer, Outcome
@@ -27,13 +26,15 @@ from tilepipe.check.parallel.recipes import (
     CheckResult,
     Failure,
     Options,
+    Postponed,
     Recipe,
+    decided,
     launch_of,
     pickled,
 )
 from tilepipe.check.parallel.workers import Worker, WorkerError, started
 from tilepipe.check.proofs.guards import NotAWaitError
-from tilepipe.check.verdict import Bounds, Verdict
+from tilepipe.check.verdict import Bounds
 from tilepipe.machine.advice import add
 from tilepipe.machine.clusters import quiet_numbers
 
@@ -144,7 +145,7 @@ def check_shared(
     options: Options,
     jobs: int,
     progress: Callable[[int, int], None] | None,
-) -> CheckResult:
+) -> CheckResult | Postponed:
     """As `recipes.check_instance`, with `jobs` processes for the executions of the one instance.
 
     Raises:
@@ -156,12 +157,11 @@ def check_shared(
             front_end_of(launch_of(recipe()), options.rules), options, progress, sent, jobs
         )
         try:
-            verdict: Verdict = decide(explorer, options.explore, name)
+            return decided(explorer, name, options)
         finally:
             explorer.close()
     except Exception as error:
         return Failure.of(error)
-    return verdict
 
 
 # -- in the worker ---------------------------------------------------------------------
