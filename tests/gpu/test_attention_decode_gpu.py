@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
+from tests.kernels.attention_decode.large_scores import TILE, shared_item
 from tilepipe.kernels.attention_decode.reference import CacheArrays, compare_decode, random_cache
 
 torch = pytest.importorskip("torch")
@@ -134,6 +135,19 @@ def test_descales_that_are_numbers() -> None:
 def test_settings(settings: dict[str, Any]) -> None:
     given, q, cache = operands(LENGTHS["of all kinds"])
     right(DECODE(**given, return_lse=True, **settings), given, q, cache)
+
+
+@pytest.mark.parametrize("cache", [tp.bfloat16, NARROW], ids=str)
+@pytest.mark.parametrize("queries", ["columns", "rows"])
+@pytest.mark.parametrize("exponent", [10, 20, 27])
+def test_parts_of_large_scores(exponent: int, queries: str, cache: tp.DType) -> None:
+    """That several CTAs share: by the logarithms alone they would be combined wrong."""
+    for counts in (40, 13), (40, 13, 0, 1):
+        given, exact, logarithm = shared_item(2.0**exponent, counts, 8, cache)
+        arrays = {name: on_gpu(x) for name, x in given.items()}
+        out, lse = DECODE(**arrays, bn=TILE, queries=queries, return_lse=True)
+        np.testing.assert_allclose(on_host(out).astype(np.float64), exact, rtol=2**-8)
+        np.testing.assert_allclose(on_host(lse), logarithm, rtol=2**-22)
 
 
 def test_every_launch_gives_the_same_bits() -> None:

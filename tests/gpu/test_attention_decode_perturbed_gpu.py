@@ -43,10 +43,10 @@ def test_delays_change_no_bit(cfg: DecodeConfig, tokens: int, form: str) -> None
     lse = torch.empty((3, 8, tokens), device="cuda")
     arrays = given["q"], given["k_cache"], given["v_cache"], out, lse
     found = check_decode(*arrays, **options)
-    parts, logarithms, tickets = workspace_shapes(found, cfg, driver.chip())
+    parts, stats, tickets = workspace_shapes(found, cfg, driver.chip())
     workspace = (
         torch.empty(parts, device="cuda"),
-        torch.empty(logarithms, device="cuda"),
+        torch.empty(stats, device="cuda"),
         torch.zeros(tickets, dtype=torch.int32, device="cuda"),
     )
     program = bind(*arrays, cfg, workspace=workspace, **options)
@@ -57,6 +57,7 @@ def test_delays_change_no_bit(cfg: DecodeConfig, tokens: int, form: str) -> None
         out.fill_(torch.nan)
         lse.fill_(torch.nan)
         workspace[0].fill_(torch.nan)
+        workspace[1].fill_(torch.nan)
         program.launch(perturb=seed)
         assert torch.equal(out, first[0]), f"seed {seed}"
         assert torch.equal(lse, first[1]), f"seed {seed}"

@@ -91,11 +91,11 @@ class Operands:
         if OURS not in self.results:
             self.results[OURS] = [torch.empty_like(x) for x in self.q]
         sizes = kernel.workspace_shapes(found, cfg, self._chip)
-        parts, part_lse = (torch.empty(shape, device=DEVICE) for shape in sizes[:2])
+        parts, part_stats = (torch.empty(shape, device=DEVICE) for shape in sizes[:2])
         tickets = torch.zeros(sizes[2], dtype=torch.int32, device=DEVICE)
         k, v, table = self._cache
         named = {"q": self.q, "k": k, "v": v, "out": self.results[OURS]}
-        alone = {"parts": parts, "part_lse": part_lse, "tickets": tickets}
+        alone = {"parts": parts, "part_stats": part_stats, "tickets": tickets}
         alone["lengths"] = torch.from_numpy(self.lengths).to(DEVICE)
         if found.narrow:
             for name in ("k_scale", "v_scale"):
@@ -115,7 +115,7 @@ class Operands:
             block_table=view.get("table"),
             k_descale=view.get("k_scale"),
             v_descale=view.get("v_scale"),
-            workspace=(view["parts"], view["part_lse"], view["tickets"]),
+            workspace=(view["parts"], view["part_stats"], view["tickets"]),
         )
         return in_turn(program.launcher(), named)
 

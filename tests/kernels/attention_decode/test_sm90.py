@@ -148,7 +148,7 @@ def test_only_parts_of_sequences_that_are_cut_go_to_memory(
 ) -> None:
     q, k = np.zeros((4, 1, 1, 64), np.float16), np.zeros((4, 128, 1, 64), np.float16)
     parts = np.full((8, 1, 64), 7, np.float32)
-    workspace = parts, np.zeros((8, 1), np.float32), np.zeros(4, np.int32)
+    workspace = parts, np.zeros((8, 2, 8), np.float32), np.zeros(4, np.int32)
     lengths = np.array(keys, np.int32)
     bind(q, k, k.copy(), q.copy(), cache_seqlens=lengths, workspace=workspace).run()
     assert np.flatnonzero((parts != 7).any(axis=(1, 2))).tolist() == written

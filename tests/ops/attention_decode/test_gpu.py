@@ -32,7 +32,7 @@ NAMES: dict[str, str | tuple[str, ...]] = {
     "block_table": "table",
     "k_descale": "k_scale",
     "v_descale": "v_scale",
-    "workspace": ("parts", "part_lse", "tickets"),
+    "workspace": ("parts", "part_stats", "tickets"),
 }
 
 

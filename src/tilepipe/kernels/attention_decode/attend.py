@@ -12,6 +12,7 @@ import tilepipe as tp
 from tilepipe.kernels.attention_decode.combine import Results
 from tilepipe.kernels.attention_decode.config import ROWS
 from tilepipe.kernels.attention_decode.shares import Segment, Sequences
+from tilepipe.kernels.attention_decode.statistics import Statistics
 from tilepipe.kernels.common.online_softmax import OnlineSoftmax
 
 
@@ -68,13 +69,15 @@ class Attention:
                     with consumer.acquire() as stage:
                         k_tile, v_tile = stage.tile()
                         self.multiply(at, i, k_tile, v_tile)
-            inverse, logarithm = self.softmax.result()
+            total = ctx.fragment(self.softmax.total())
+            found = Statistics(self.softmax.largest, total, self.factor())
+            inverse, logarithm = found.result(ctx)
             value = self.sums * self.of_output(at, inverse)
             results.finish(
                 share,
                 at,
                 partial(results.store, at, 0, value, logarithm),
-                partial(results.store_part, value, logarithm),
+                partial(results.store_part, value, found),
             )
 
     def factor(self) -> tp.Value | tp.Fragment:

@@ -10,6 +10,7 @@ from tilepipe.kernels.attention_decode.combine import THREADS, VECTOR, Merged, R
 from tilepipe.kernels.attention_decode.config import columns
 from tilepipe.kernels.attention_decode.pairs import paired
 from tilepipe.kernels.attention_decode.shares import Segment, Share
+from tilepipe.kernels.attention_decode.statistics import Statistics
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,11 +50,11 @@ class ColumnResults(Results):
             if self.lse is not None:
                 ctx.store_global(self.lse, (at.batch, at.head, token, column), logarithm)
 
-    def store_part_columns(self, values: list[Any], logarithm: Any, part: tp.Value) -> None:
+    def store_part_columns(self, values: list[Any], found: Statistics, part: tp.Value) -> None:
         """Writes the columns of a part."""
         for side, value in enumerate(values):
             self.ctx.store_global(self.parts, (part, side * self.height, 0), value)
-        self.ctx.store_global(self.part_lse, (part, 0), logarithm)
+        self._store_statistics(found, part)
 
     def _combine(self, share: Share, at: Segment, first: tp.Value, last: tp.Value) -> None:
         ctx, n = self.ctx, self.columns
@@ -62,17 +63,21 @@ class ColumnResults(Results):
         shape = -(-self.height // beside) * beside, n  # what is beyond `height` is dropped
         largest, total = (ctx.fragment(shape=(1, n), layout=layout) for _ in range(2))
         sums = [ctx.fragment(shape=shape, layout=layout) for _ in range(self.sides)]
-        merged = Merged(largest, total, sums)
 
-        def load(part: tp.Value) -> tuple[tp.Fragment, list[tp.Fragment]]:
+        def statistic(i: int, part: tp.Value) -> tp.Fragment:
+            return ctx.load_global(self.part_stats, (part, i, 0), (1, n), layout=layout)
+
+        def values(part: tp.Value) -> list[tp.Fragment]:
             rows = [side * self.height for side in range(self.sides)]
-            return (
-                ctx.load_global(self.part_lse, (part, 0), (1, n), layout=layout),
-                [ctx.load_global(self.parts, (part, row, 0), shape, layout=layout) for row in rows],
-            )
+            return [
+                ctx.load_global(self.parts, (part, row, 0), shape, layout=layout) for row in rows
+            ]
 
-        # numbers of a part that a thread has: of each row, and its logarithms
-        numbers = n // threads * (self.sides * shape[0] // beside + 1)
+        factor = self._factor(share.part(first, at.start), statistic)
+        merged = Merged(Statistics(largest, total, factor), sums)
+        # numbers of a part that a thread has: of each row, and two statistics
+        numbers = n // threads * (self.sides * shape[0] // beside + 2)
         at_once = max(self.held // numbers, 1)
-        inverse, logarithm = merged.take(share, at, first, last, at_once, load)
-        self.store_columns(at, [x * inverse for x in merged.sums], logarithm)
+        merged.take(share, at, first, last, at_once, statistic, values)
+        inverse, logarithm = merged.found.result(ctx)
+        self.store_columns(at, [x * inverse for x in sums], logarithm)

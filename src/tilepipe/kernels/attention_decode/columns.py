@@ -22,6 +22,7 @@ from tilepipe.kernels.attention_decode.config import ROWS
 from tilepipe.kernels.attention_decode.narrow import Scaled
 from tilepipe.kernels.attention_decode.pairs import loaded, widened
 from tilepipe.kernels.attention_decode.shares import Segment
+from tilepipe.kernels.attention_decode.statistics import Statistics
 
 
 class ColumnAttention:
@@ -58,13 +59,15 @@ class ColumnAttention:
             with self.of.inputs.consumer() as consumer:
                 for i in ctx.range(at.tiles):
                     self.tile(at, ctx.let((at.first + i) * self.of.sequences.bn, "key"), consumer)
-            inverse, logarithm = self._result(at)
+            found = Statistics(self.largest, ctx.fragment(self.total.sum(axis=0)), self.factor)
+            inverse, logarithm = found.result(ctx)
+            inverse = ctx.fragment(inverse * self.value_factor(at))
             values = [x * inverse for x in self.sums]
             results.finish(
                 share,
                 at,
                 partial(results.store_columns, at, values, logarithm),
-                partial(results.store_part_columns, values, logarithm),
+                partial(results.store_part_columns, values, found),
             )
 
     def load_queries(self, at: Segment) -> None:
@@ -104,17 +107,6 @@ class ColumnAttention:
         for sums in self.sums:
             sums.set(sums * shrink)
         ctx.sync_warpgroup()
-
-    def _result(self, at: Segment) -> tuple[tp.Fragment, tp.FragmentValue]:
-        """What sums are multiplied with, and the logarithm of the sum of exponentials, both (1,
-        queries): 0 and -inf without keys.
-        """
-        ctx = self.ctx
-        total = ctx.fragment(self.total.sum(axis=0))
-        nothing = total == 0.0
-        inverse = ctx.fragment(ctx.select(nothing, 0.0, 1.0 / total) * self.value_factor(at))
-        found: Any = (self.largest * self.factor + total.apply("log2")) * math.log(2)
-        return inverse, ctx.select(nothing, -math.inf, found)
 
 
 class WideColumns(ColumnAttention):

@@ -10,6 +10,7 @@ from typing import Any
 import tilepipe as tp
 from tilepipe.kernels.attention_decode.pairs import joined
 from tilepipe.kernels.attention_decode.shares import Segment, Share
+from tilepipe.kernels.attention_decode.statistics import Statistics
 
 THREADS = 128  # of a warpgroup
 VECTOR = 8  # columns of a row that a thread holds beside each other
@@ -21,9 +22,11 @@ class Results:
 
     Attributes:
         out: (batch, tokens, kv_heads, group, d). lse: (batch, kv_heads, tokens, group) or None.
-        parts: float32 (2 · CTAs, rows, d), or as a subclass has it, part_lse: float32 (2 · CTAs,
-            rows): of the segments of items that several CTAs share, O and the logarithm of the sum
-            of exponentials.
+        parts: float32 (2 · CTAs, rows, d), or as a subclass has it: O of the segments of items that
+            several CTAs share.
+        part_stats: float32 (2 · CTAs, 2 or 3, rows): of each segment the largest scores and the
+            totals of exponentials, then, where `scale` is None, the factors of scores.
+        scale: the factor of all scores.
         tickets: int32 (batch · kv_heads,), 0 before and after.
         drawn: a number in shared memory.
         held: numbers of parts that a thread loads together.
@@ -36,7 +39,8 @@ class Results:
     out: tp.GlobalTensor
     lse: tp.GlobalTensor | None
     parts: tp.GlobalTensor
-    part_lse: tp.GlobalTensor
+    part_stats: tp.GlobalTensor
+    scale: tp.Value | None
     tickets: tp.GlobalTensor
     drawn: tp.SmemTile
     held: int
@@ -91,10 +95,15 @@ class Results:
             if self.lse is not None:
                 ctx.store_global(self.lse, (at.batch, at.head, token, row), logarithm)
 
-    def store_part(self, value: Any, logarithm: Any, part: tp.Value) -> None:
+    def store_part(self, value: Any, found: Statistics, part: tp.Value) -> None:
         """Writes the rows of a part."""
         self.ctx.store_global(self.parts, (part, 0, 0), value)
-        self.ctx.store_global(self.part_lse, (part, 0), logarithm)
+        self._store_statistics(found, part)
+
+    def _store_statistics(self, found: Statistics, part: tp.Value) -> None:
+        numbers = [found.largest, found.total] + [found.factor] * (self.scale is None)
+        for i, x in enumerate(numbers):
+            self.ctx.store_global(self.part_stats, (part, i, 0), x)
 
     def _combine(self, share: Share, at: Segment, first: tp.Value, last: tp.Value) -> None:
         """The result of an item, of the parts of the shares `first` to `last`, in their order."""
@@ -106,18 +115,27 @@ class Results:
         at_once = max(self.held * threads // self.width, 1)  # parts
         top, shape = ((height, n) for n in (1, self.width))
         largest, total = (ctx.fragment(shape=top, layout=layout) for _ in range(2))
-        merged = Merged(largest, total, [ctx.fragment(shape=shape, layout=layout)])
+        sums = [ctx.fragment(shape=shape, layout=layout)]
         for block in ctx.range(-(-self.rows // height)):
             row = ctx.let(block * height, "row")
 
-            def load(part: tp.Value, row: tp.Value = row) -> tuple[tp.Fragment, list[tp.Fragment]]:
-                return (
-                    ctx.load_global(self.part_lse, (part, row), top, layout=layout),
-                    [ctx.load_global(self.parts, (part, row, 0), shape, layout=layout)],
-                )
+            def statistic(i: int, part: tp.Value, row: tp.Value = row) -> tp.Fragment:
+                return ctx.load_global(self.part_stats, (part, i, row), top, layout=layout)
 
-            inverse, logarithm = merged.take(share, at, first, last, at_once, load)
-            self.store(at, row, merged.sums[0] * inverse, logarithm)
+            def values(part: tp.Value, row: tp.Value = row) -> list[tp.Fragment]:
+                return [ctx.load_global(self.parts, (part, row, 0), shape, layout=layout)]
+
+            factor = self._factor(share.part(first, at.start), statistic)
+            merged = Merged(Statistics(largest, total, factor), sums)
+            merged.take(share, at, first, last, at_once, statistic, values)
+            inverse, logarithm = merged.found.result(ctx)
+            self.store(at, row, sums[0] * inverse, logarithm)
+
+    def _factor(
+        self, part: tp.Value, statistic: Callable[[int, tp.Value], tp.Fragment]
+    ) -> tp.Value | tp.Fragment:
+        """What scores are multiplied with: all parts of an item have the same."""
+        return statistic(2, part) if self.scale is None else self.scale
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,11 +143,10 @@ class Merged:
     """What several parts become.
 
     Attributes:
-        largest, total: of the logarithms, and of the exponentials below it. sums: of O.
+        found: of all of them. sums: of O.
     """
 
-    largest: tp.Fragment
-    total: tp.Fragment
+    found: Statistics
     sums: list[tp.Fragment]
 
     def take(
@@ -139,40 +156,38 @@ class Merged:
         first: tp.Value,
         last: tp.Value,
         at_once: int,
-        load: Callable[[tp.Value], tuple[tp.Fragment, list[tp.Fragment]]],
-    ) -> tuple[tp.FragmentValue, tp.FragmentValue]:
-        """Takes the parts of the shares `first` to `last`, which `load` gives, `at_once` together.
+        statistic: Callable[[int, tp.Value], tp.Fragment],
+        values: Callable[[tp.Value], list[tp.Fragment]],
+    ) -> None:
+        """Takes the parts of the shares `first` to `last`, `at_once` together.
 
-        Returns:
-            What the sums are multiplied with, and the logarithm.
+        Args:
+            statistic: number i of those of a part, as `Results.part_stats` has them. values: its O.
         """
-        ctx, largest, total = share.sequences.ctx, self.largest, self.total
+        ctx, largest, total = share.sequences.ctx, self.found.largest, self.found.total
         largest.fill(-math.inf)
         for zero in (total, *self.sums):
             zero.fill(0)
         for step in ctx.range(ctx.ceil_div(last - first + 1, at_once)):
             shares = [first + step * at_once + i for i in range(at_once)]
-            found = [load(share.part(ctx.min(x, last), at.start)) for x in shares]
-            for number, (top, _) in zip(shares, found, strict=True):
+            parts = [share.part(ctx.min(x, last), at.start) for x in shares]
+            found = [(statistic(0, x), statistic(1, x), values(x)) for x in parts]
+            for number, (top, _, _) in zip(shares, found, strict=True):
                 top.set(ctx.select(number <= last, top, -math.inf))
             before = ctx.fragment(largest)
-            for top, _ in found:
+            for top, _, _ in found:
                 largest.set(largest.maximum(top))
             base = ctx.fragment(ctx.select(largest == -math.inf, 0.0, largest))
-            shrink = ctx.fragment(_exp(before - base))
+            shrink = ctx.fragment(self._exp(before - base))
             total.set(total * shrink)
             for sums in self.sums:
                 sums.set(sums * shrink)
-            for top, values in found:
-                weight = ctx.fragment(_exp(top - base))
+            for top, theirs, part in found:
+                weight = ctx.fragment(theirs * self._exp(top - base))
                 total += weight
-                for sums, value in zip(self.sums, values, strict=True):
+                for sums, value in zip(self.sums, part, strict=True):
                     sums += value * weight
-        nothing: Any = total == 0.0
-        inverse = ctx.fragment(ctx.select(nothing, 0.0, 1.0 / total))
-        logarithm = largest + total.apply("log2") * math.log(2)
-        return inverse, ctx.select(nothing, -math.inf, logarithm)
 
-
-def _exp(x: Any) -> Any:
-    return (x * math.log2(math.e)).apply("exp2")
+    def _exp(self, below: Any) -> Any:
+        """The exponential of a difference of scores, which is exact where they are near."""
+        return (below * self.found.factor).apply("exp2")

@@ -11,7 +11,10 @@ SPAN = 64  # elements of 16 bits that the swizzle spans
 # CTAs of an SM -> registers of a thread of the load warp's warpgroup, and of the other one: at most
 # 65,536 / (128 · CTAs) together.
 REGISTERS = {1: (120, 240), 2: (56, 200)}
-HELD = {1: 128, 2: 64}  # numbers of an item's parts that a thread has in them at once
+# Numbers of an item's parts that a thread has in them at once: where queries are rows, and where
+# they are columns, of which each thread has the statistics.
+HELD = {1: 128, 2: 64}
+HELD_OF_COLUMNS = {1: 120, 2: 96}
 # Keys of a tile, by CTAs of an SM and the padded size of a head, whose scores and weights the
 # registers hold beside the sums. Found by compiling: with 16 more ptxas spills.
 MOST_KEYS = {1: {64: 160, 128: 64, 192: 64, 256: 32}, 2: {64: 160, 128: 64, 192: 32, 256: 0}}
@@ -62,9 +65,11 @@ class DecodeConfig(Settings):
         return MOST_COLUMNS if self.queries == "columns" else 0
 
     @property
-    def held(self) -> int:
-        """Numbers of an item's parts that a thread loads together."""
-        return HELD[self.ctas]
+    def held(self) -> dict[bool, int]:
+        """Numbers of an item's parts that a thread loads together, by whether queries are columns
+        (`Form`).
+        """
+        return {False: HELD[self.ctas], True: HELD_OF_COLUMNS[self.ctas]}
 
 
 def padded(d: int, span: int = SPAN) -> int:

@@ -10,9 +10,9 @@ warpgroup multiplies:
 
 All CTAs share the tiles of all sequences equally (`shares`): as many as are resident, or, where
 there are several times as many sequences and heads, about one for each. Where an item lies in
-several shares, each CTA writes its O and the logarithm of its sum of exponentials to a place of its
-own and draws a ticket; the one that draws the last brings them together, and puts the ticket back
-(`combine`). Nobody waits, and every launch gives the same bits.
+several shares, each CTA writes its O, its largest score and its sum of exponentials to a place of
+its own and draws a ticket; the one that draws the last brings them together, and puts the ticket
+back (`combine`). Nobody waits, and every launch gives the same bits.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def attention_decode(
     lengths: tp.GlobalTensor | None,
     table: tp.GlobalTensor | None,
     parts: tp.GlobalTensor,
-    part_lse: tp.GlobalTensor,
+    part_stats: tp.GlobalTensor,
     tickets: tp.GlobalTensor,
     k_scale: tp.GlobalTensor | None,
     v_scale: tp.GlobalTensor | None,
@@ -112,7 +112,9 @@ def attention_decode(
     capacity = k.shape[2] if table is None else ctx.let(table.shape[1] * page, "capacity")
     seen = Seen(ctx, tokens, causal, left if windowed else None)
     sequences = Sequences(ctx, lengths, capacity, q.shape[0], q.shape[2], cfg.bn, seen)
-    places = ctx, out, lse, parts, part_lse, tickets, drawn, cfg.held, group, tokens, width, narrow
+    stats = part_stats, scale if narrow is None else None
+    held = cfg.held[form.columns]
+    places = ctx, out, lse, parts, *stats, tickets, drawn, held, group, tokens, width, narrow
     results = ColumnResults(*places) if form.columns else Results(*places)
     load_registers, attend_registers = cfg.registers
     cache = Cache(ctx, k, v, table, page, cfg.bn, turned)
@@ -194,9 +196,9 @@ def bind(
         scale: of the scores, positive; 1/sqrt(d) unless given.
         k_descale, v_descale: float32 (batch, kv_heads), not negative, or a number, of a cache of
             float8_e4m3: what its keys and values are multiplied with; 1 unless given.
-        workspace: (parts, part_lse, tickets), arrays of the shapes of `workspace_shapes`, float32,
-            float32 and int32, the tickets 0; the kernel leaves them at 0. Launches that may run at
-            the same time need one each. None: made here, for NumPy arrays.
+        workspace: (parts, part_stats, tickets), arrays of the shapes of `workspace_shapes`,
+            float32, float32 and int32, the tickets 0; the kernel leaves them at 0. Launches that
+            may run at the same time need one each. None: made here, for NumPy arrays.
         chip: whose limits, and as many SMs, hold.
 
     Raises:
@@ -226,16 +228,16 @@ def bind(
     if workspace is None:
         if not isinstance(q, np.ndarray):
             raise tp.BindError(
-                f"{NAME}: pass workspace=(parts, part_lse, tickets) where the arrays are on a GPU:"
-                " of the shapes of workspace_shapes(found, cfg, chip), the tickets zeros"
+                f"{NAME}: pass workspace=(parts, part_stats, tickets) where the arrays are on a"
+                " GPU: of the shapes of workspace_shapes(found, cfg, chip), the tickets zeros"
             )
-        sums, logarithms, counts = workspace_shapes(found, cfg, chip or tp.H200)
+        sums, stats, counts = workspace_shapes(found, cfg, chip or tp.H200)
         workspace = (
             np.zeros(sums, np.float32),
-            np.zeros(logarithms, np.float32),
+            np.zeros(stats, np.float32),
             np.zeros(counts, np.int32),
         )
-    parts, part_lse, tickets = workspace
+    parts, part_stats, tickets = workspace
     k_scales, k_factor = of_descale("k_descale", k_descale)
     v_scales, v_factor = of_descale("v_descale", v_descale)
     return attention_decode.bind(
@@ -247,7 +249,7 @@ def bind(
         unboxed(NAME, "cache_seqlens", cache_seqlens),
         unboxed(NAME, "block_table", block_table),
         mapped(NAME, "parts", parts, (1, 1, 8), swizzle=0),
-        part_lse,
+        mapped(NAME, "part_stats", part_stats, (1, 1, 8), swizzle=0),
         tickets,
         k_scales,
         v_scales,
@@ -268,8 +270,10 @@ def bind(
 
 def workspace_shapes(
     found: Extents, cfg: DecodeConfig, chip: tp.Chip
-) -> tuple[tuple[int, int, int], tuple[int, int], tuple[int]]:
-    """The shapes of a workspace: two places for the sums of each CTA, a ticket for each item."""
+) -> tuple[tuple[int, int, int], tuple[int, int, int], tuple[int]]:
+    """The shapes of a workspace: two places for the sums and the statistics of each CTA, a ticket
+    for each item.
+    """
     items = found.batch * found.kv_heads
     ctas = min(items * -(-found.capacity // cfg.bn), cfg.ctas * cfg.waves * chip.sms)
     form = Form.of(found.rows, found.d, found.narrow, cfg)
@@ -278,4 +282,6 @@ def workspace_shapes(
         part = form.width, columns(found.rows)
     elif found.narrow:  # of which halves of a head are padded, each for itself
         part = found.rows, form.width
-    return (2 * ctas, *part), (2 * ctas, found.rows), (items,)
+    # of whole vectors: `Results.part_stats`
+    stats = 3 if found.narrow else 2, columns(found.rows)
+    return (2 * ctas, *part), (2 * ctas, *stats), (items,)

@@ -78,6 +78,18 @@ class OnlineSoftmax:
             part = part + scores.cols(col, LANES)
         self._total.set(self._total * self.factor + part)
 
+    @property
+    def largest(self) -> tp.Fragment:
+        """The largest score of each row, (rows, 1); -inf without keys."""
+        return self._largest
+
+    def total(self) -> tp.FragmentValue:
+        """The sum of exponentials below the largest of each row, (rows, 1); 0 without keys."""
+        total: tp.FragmentValue = self._total.sum()
+        if self._octaves:
+            return self._ctx.fragment(total * 2.0**-self._octaves)
+        return total
+
     def result(self, sink: tp.Value | None = None) -> tuple[tp.Fragment, tp.FragmentValue]:
         """(1 / sum, log(sum)) of each row, the latter with the largest score in it; (0, -inf) of a
         row without keys.
@@ -86,9 +98,7 @@ class OnlineSoftmax:
             sink: a score, in base e, of a key that has no value: it takes its part of the sum only.
         """
         ctx, top = self._ctx, self._largest * self._scale
-        total: tp.FragmentValue = self._total.sum()
-        if self._octaves:
-            total = ctx.fragment(total * 2.0**-self._octaves)
+        total = self.total()
         shrink: tp.FragmentValue | float = 1.0
         if sink is not None:
             score: Any = sink * math.log2(math.e)

@@ -53,7 +53,7 @@ Call = DecodeCall[torch.Tensor]
 # what `pick` of a plan takes
 _PLACES = (
     *("q", "k", "v", "out", "lse", "lengths", "table", "k_scale", "v_scale"),
-    *("parts", "part_lse", "tickets"),
+    *("parts", "part_stats", "tickets"),
 )
 
 
@@ -64,8 +64,8 @@ class Plan(NamedTuple):
         launcher: called with the addresses that `pick` takes of those of `_PLACES`; None: there is
             nothing to multiply.
         lse: shape of the logarithms. spans: bytes that q, the cache and out take.
-        workspace: float32 numbers in it: O of the parts, then, from `logarithms` on, their
-            logarithms. tickets: how many there are.
+        workspace: float32 numbers in it: O of the parts, then, from `statistics` on, their largest
+            scores and totals. tickets: how many there are.
     """
 
     launcher: Launcher | None
@@ -75,7 +75,7 @@ class Plan(NamedTuple):
     lse: tuple[int, ...]
     spans: tuple[int, ...]
     workspace: int = 0
-    logarithms: int = 0
+    statistics: int = 0
     tickets: int = 0
 
 
@@ -138,7 +138,7 @@ def _prepare(call: Call) -> Plan:
     lse = torch.empty(of_lse, dtype=torch.float32, device=q.device) if call.return_lse else None
     cfg = config(found, call, chip)
     shapes = decode_kernel.workspace_shapes(found, cfg, chip)
-    parts, part_lse = (
+    parts, part_stats = (
         torch.empty(shape, dtype=torch.float32, device=q.device) for shape in shapes[:2]
     )
     q_view, k_view, v_view, out_view = map(TensorView, (q, call.k_cache, call.v_cache, like))
@@ -168,7 +168,7 @@ def _prepare(call: Call) -> Plan:
             scale=call.scale,
             k_descale=k_descale,
             v_descale=v_descale,
-            workspace=(TensorView(parts), TensorView(part_lse), TensorView(tickets)),
+            workspace=(TensorView(parts), TensorView(part_stats), TensorView(tickets)),
         ).launcher()
     return Plan(
         launcher,
@@ -177,7 +177,7 @@ def _prepare(call: Call) -> Plan:
         q.device,
         of_lse,
         spans,
-        parts.numel() + part_lse.numel(),
+        parts.numel() + part_stats.numel(),
         parts.numel(),
         shapes[2][0],
     )
@@ -205,7 +205,7 @@ def _launch(plan: Plan, call: Call) -> Asked:
         0 if lse is None else lse.data_ptr(),
         *(x.data_ptr() if isinstance(x, torch.Tensor) else 0 for x in optional),
         workspace.data_ptr(),
-        workspace.data_ptr() + plan.logarithms * workspace.element_size(),
+        workspace.data_ptr() + plan.statistics * workspace.element_size(),
         tickets.data_ptr(),
     )
     plan.launcher(plan.pick(places), stream)
