@@ -81,7 +81,7 @@ def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str
 
 def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:
     found, rng = problem(settings), np.random.default_rng(seed)
-    lengths = lengths_of(settings, seed)
+    lengths = lengths_of(settings, seed, beyond=True)
     cache = _empty(rng, found)
     k, v = (_drawn(rng, found) for _ in range(2))
     want = appended(cache, k, v, lengths, found.room)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 import tilepipe as tp
 from tilepipe.errors import BindError
+from tilepipe.host_arguments import INT32_MAX, INT32_MIN
 from tilepipe.kernels.attention.scores import Window
 from tilepipe.kernels.attention_decode import sm90
 from tilepipe.kernels.attention_decode.choice import TUNABLE, DecodeProblem
@@ -50,9 +51,12 @@ _OTHERS: dict[str, Setting] = {
 }
 
 
-def lengths_of(settings: Mapping[str, Any], seed: int = 0) -> npt.NDArray[np.int32]:
+def lengths_of(
+    settings: Mapping[str, Any], seed: int = 0, *, beyond: bool = False
+) -> npt.NDArray[np.int32]:
     """The keys of each sequence that settings state: `lengths=300,100`, `lengths=random`, from 1 to
-    the whole cache, or all of it.
+    the whole cache, or all of it. `beyond`: there may be more than the cache has room for, and
+    fewer than none.
 
     Raises:
         BindError: other numbers than those of the batch, or one beyond the cache.
@@ -66,12 +70,15 @@ def lengths_of(settings: Mapping[str, Any], seed: int = 0) -> npt.NDArray[np.int
         )
         return drawn
     parts = text.split(",")
-    if len(parts) != batch or not all(x.isdecimal() and int(x) <= s for x in parts):
+    least, most = (INT32_MIN, INT32_MAX) if beyond else (0, s)
+    numbers = [int(x) for x in parts if x.removeprefix("-").isdecimal()]
+    if not len(parts) == len(numbers) == batch or not all(least <= n <= most for n in numbers):
+        bound = "of 32 bits" if beyond else f"{s} (s) at most"
         raise BindError(
-            f"setting lengths has the keys of each sequence, as many as batch={batch}, {s} (s) at"
-            f" most, such as lengths={','.join(['100'] * batch)}, or is random; got {text!r}"
+            f"setting lengths has the keys of each sequence, as many as batch={batch}, {bound},"
+            f" such as lengths={','.join(['100'] * batch)}, or is random; got {text!r}"
         )
-    return np.array([int(x) for x in parts], np.int32)
+    return np.array(numbers, np.int32)
 
 
 def checked_page(settings: Mapping[str, Any]) -> int:

@@ -125,6 +125,9 @@ def test_what_is_refused(gpu: Emulator) -> None:
         APPEND(**given | {"k": given["k"].clone().requires_grad_()})
     with pytest.raises(tp.BindError, match="v_cache shares memory with k, which"):
         APPEND(**given | {"k": given["v_cache"][:, :1]})
+    inside = given["v_cache"].reshape(-1).view(torch.int32)[:4]
+    with pytest.raises(tp.BindError, match="v_cache shares memory with cache_seqlens, which"):
+        APPEND(**given | {"cache_seqlens": inside})
     with pytest.raises(tp.BindError, match="cache_seqlens must be a tensor of PyTorch"):
         APPEND(**given | {"cache_seqlens": np.ones(4, np.int32)})
     with pytest.raises(tp.BindError, match=r"torch.full\(\(4,\), 7, dtype=torch.int32"):

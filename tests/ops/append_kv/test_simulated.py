@@ -181,6 +181,9 @@ def test_what_is_written_has_memory_of_its_own() -> None:
         append_kv(**given | {"v_cache": given["k_cache"]})
     with pytest.raises(tp.BindError, match="v_cache shares memory with k, which is still read"):
         append_kv(**given | {"k": given["v_cache"][:, :1]})
+    inside = given["k_cache"].reshape(-1).view(np.int32)[: len(LENGTHS)]
+    with pytest.raises(tp.BindError, match="k_cache shares memory with cache_seqlens, which is st"):
+        append_kv(**given | {"cache_seqlens": inside})
     given["k_cache"].flags.writeable = False
     with pytest.raises(tp.BindError, match="k_cache is written, and it is read-only"):
         append_kv(**given)

@@ -21,6 +21,9 @@ ELSEWHERE = caches.ELSEWHERE | {
 }
 
 
+OTHERS = "cache_seqlens", "block_table", "k_descale", "v_descale"  # arrays beside K and V
+
+
 @dataclass
 class AppendCall(Generic[ArrayT]):
     """New keys and values of each sequence; `ops.append_kv` says what each may be."""

@@ -13,7 +13,7 @@ import torch
 from tilepipe.kernels.append_kv import sm90 as append_kernel
 from tilepipe.kernels.append_kv.validation import NAME, Extents
 from tilepipe.ops.append_kv import simulated
-from tilepipe.ops.append_kv.call import AppendCall, checked
+from tilepipe.ops.append_kv.call import OTHERS, AppendCall, checked
 from tilepipe.ops.calls import Array, Progress
 from tilepipe.ops.torch import device
 from tilepipe.ops.torch.attentions import descale_parts, descale_tensors
@@ -37,6 +37,7 @@ SCHEMA = (
     " Tensor? block_table=None, Tensor? k_descale=None, Tensor? v_descale=None,"
     " float? k_factor=None, float? v_factor=None) -> ()"
 )
+_NAMES = "k_cache", "v_cache", "k", "v", *OTHERS
 # what `pick` of a plan takes
 _PLACES = "k_cache", "v_cache", "k", "v", "lengths", "table", "k_scale", "v_scale"
 
@@ -47,7 +48,7 @@ class Plan(NamedTuple):
     Attributes:
         launcher: called with the addresses that `pick` takes of those of `_PLACES`; None: there is
             nothing to write.
-        spans: bytes that the caches, k and v take.
+        spans: bytes that each of `_NAMES` takes; 0: it is no tensor.
     """
 
     launcher: Launcher | None
@@ -103,7 +104,8 @@ def _prepare(call: Call) -> Plan:
     found = _checked_tensors(call)
     ordinal = call.k.get_device()
     sides = call.k_cache, call.v_cache, call.k, call.v
-    spans = tuple(map(span, sides))
+    others = (getattr(call, name) for name in OTHERS)
+    spans = tuple(span(x if isinstance(x, torch.Tensor) else None) for x in (*sides, *others))
     if found.empty:
         return Plan(None, tuple, ordinal, spans)
     chip = device.hopper(ordinal, NAME)
@@ -133,10 +135,11 @@ def _launch(plan: Plan, call: Call) -> bool:
     if plan.launcher is None:
         return True
     sides = call.k_cache, call.v_cache, call.k, call.v
-    named = list(zip(("k_cache", "v_cache", "k", "v"), sides, plan.spans))  # noqa: B905
+    optional = call.block_table, call.k_descale, call.v_descale
+    given = (*sides, call.cache_seqlens, *optional)
+    named = [x for x in zip(_NAMES, given, plan.spans) if x[2]]  # noqa: B905
     for i, (name, cache, nbytes) in enumerate(named[:2]):
         refuse_overlap(NAME, cache, nbytes, named[i + 1 :], name, ("v_cache",))
-    optional = call.block_table, call.k_descale, call.v_descale
     places = (
         *map(data_ptr, (*sides, call.cache_seqlens)),
         *(x.data_ptr() if isinstance(x, torch.Tensor) else 0 for x in optional),

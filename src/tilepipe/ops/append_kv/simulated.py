@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tilepipe.ir.arrays import share_memory
 from tilepipe.kernels.append_kv import sm90 as kernel
 from tilepipe.kernels.append_kv.validation import NAME
-from tilepipe.ops.append_kv.call import AppendCall, checked
+from tilepipe.ops.append_kv.call import OTHERS, AppendCall, checked
 from tilepipe.ops.arrays import require_arrays, require_writable, shared
 from tilepipe.ops.calls import Array, Progress
 
@@ -20,9 +22,10 @@ def append_kv(call: AppendCall[Array], seed: int, progress: Progress | None) -> 
     found = checked(call)
     if found.empty:
         return
-    for i, cache in enumerate(named):
-        for name in list(named)[i + 1 :]:
-            if cache in caches and share_memory(named[cache], named[name]):
+    others = {n: x for n in OTHERS if isinstance(x := getattr(call, n), np.ndarray)}
+    for i, cache in enumerate(caches):
+        for name, x in list((named | others).items())[i + 1 :]:
+            if share_memory(named[cache], x):
                 raise shared(NAME, cache, name, both=name in caches)
     program = kernel.bind(
         call.k_cache,
