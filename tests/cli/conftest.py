@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.copying import KERNEL, Call
+from tests.support.command import get_command
 from tilepipe import cli
 
 
@@ -18,6 +19,7 @@ def tilepipe(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     def call(*args: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["tilepipe", *map(str, args)])
         monkeypatch.setattr(sys, "path", list(sys.path))
+        monkeypatch.setattr("typer.main.get_command", get_command)
         capsys.readouterr()
         with pytest.raises(SystemExit) as left:
             cli.main()

@@ -20,7 +20,7 @@ from tilepipe import cli
 from tools.docs.shown import TERMINAL
 
 # Typer reads the signatures of all commands anew for each command that is called.
-_get_command = functools.cache(typer.main.get_command)
+get_command = functools.cache(typer.main.get_command)
 
 
 def tilepipe(*args: str) -> subprocess.CompletedProcess[str]:
@@ -34,7 +34,7 @@ def tilepipe(*args: str) -> subprocess.CompletedProcess[str]:
             redirect_stdout(out),
             redirect_stderr(err),
             warnings.catch_warnings(),
-            mock.patch("typer.main.get_command", _get_command),
+            mock.patch("typer.main.get_command", get_command),
         ):
             warnings.simplefilter("default")  # printed, as in a process without this suite's rules
             cli.main()
