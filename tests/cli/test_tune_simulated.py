@@ -135,5 +135,5 @@ def test_a_near_miss(args: list[str], message: str, tilepipe: Call) -> None:
 def test_help_promises_shipped_kernels_alone(tilepipe: Call) -> None:
     _, out, _ = tilepipe("tune", "--help")
     text = " ".join(out.replace("│", " ").split())
-    assert "Any shipped kernel; nothing is remembered" in text
+    assert "Any shipped kernel that has tiles; nothing is remembered" in text
     assert "function NAME" not in text
