@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from dataclasses import replace
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -25,7 +27,8 @@ from tilepipe.bench.report import (
     tflops,
     to_markdown,
 )
-from tilepipe.bench.shapes import Suite, Target
+from tilepipe.bench.shapes import NAMES, Suite, Target, suites
+from tilepipe.description import svg
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.heuristics import Problem
 from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
@@ -66,8 +69,8 @@ SUITE = Suite("two shapes", (BIG, SMALL), Target(0.9, 0.9))
 
 
 def test_the_picture_has_a_panel_for_each_regime_and_a_colour_for_each_suite() -> None:
-    suites = [Suite("large", (BIG,), Target()), Suite("small", (SMALL,), Target())]
-    root = ElementTree.fromstring(picture.of_lines(suites, [LINES[:2], LINES[2:]], "cuBLAS"))
+    two = [Suite("large", (BIG,), Target()), Suite("small", (SMALL,), Target())]
+    root = ElementTree.fromstring(picture.of_lines(two, [LINES[:2], LINES[2:]], "cuBLAS"))
     dots = {x[0].text: x.attrib for x in root.iter() if x.tag.endswith("circle") and len(x)}
     names = (
         "4096×4096×4096: 1.029",
@@ -85,6 +88,50 @@ def test_the_picture_has_a_panel_for_each_regime_and_a_colour_for_each_suite() -
     assert {"cuBLAS time / ours", "large", "small"} <= set(texts)
     assert "after a pause: geometric mean 0.907" in texts
     assert "steady: geometric mean 1.025" in texts
+
+
+def drawn(panels: list[picture.Panel], groups: list[str]) -> tuple[list[Any], list[Any]]:
+    """The dots of a picture, and its texts."""
+    every = [*ElementTree.fromstring(picture.drawn(panels, groups, "cuBLAS")).iter()]
+    return (
+        [x for x in every if x.tag.endswith("circle")],
+        [x for x in every if x.tag.endswith("text")],
+    )
+
+
+@pytest.mark.parametrize("ratios", [(0.4, 0.8, 1.7, 2.5), (0.04, 0.8, 1.7, 30.0)], ids=str)
+def test_each_ratio_has_its_own_height_in_the_picture(ratios: tuple[float, ...]) -> None:
+    dots = [
+        picture.Dot(str(x), flop, x, 0)
+        for x, flop in zip(ratios, (1e4, 1e6, 1e13, 3e14), strict=True)
+    ]
+    circles, texts = drawn([picture.Panel("burst", dots, "")], ["all"])
+    heights, places = ([float(x.get(name)) for x in circles if len(x)] for name in ("cy", "cx"))
+    scale = picture.Scale.of(dots)
+    first, *_, last = heights
+    for ratio, height in zip(ratios, heights, strict=True):
+        share = math.log(ratio / ratios[0]) / math.log(ratios[-1] / ratios[0])
+        assert height == pytest.approx(first + share * (last - first), abs=0.1)
+    assert picture.TOP <= last < first <= picture.TOP + picture.HIGH + 0.1
+    assert places == sorted(set(places))
+    assert picture.LEFT <= places[0] < places[-1] <= picture.WIDTH - picture.RIGHT
+    lines = [scale.down(ratio) for ratio in scale.lines]
+    assert 1.0 in scale.lines
+    assert min(x - y for x, y in itertools.pairwise(lines)) >= picture.APART
+    assert {"1e4", "1e15", "1.0"} <= {x.text for x in texts}
+
+
+def test_all_suites_at_once_have_a_colour_each_and_a_legend_inside_the_picture() -> None:
+    problem = Problem(1, 1, 1, dtype=tp.float8_e4m3, scales="row")
+    names = [suite.title for suite in suites([*NAMES, "64,64,64"], problem, 2**32 - 1)]
+    dots = [picture.Dot("", 1e9, 1.0, group) for group in range(len(names))]
+    circles, texts = drawn([picture.Panel("burst", dots, "")], names)
+    assert len({x.get("fill") for x in circles}) == len(names) == len(NAMES) + 1
+    words = {x.text: x for x in texts}
+    right = [float(words[name].get("x")) + svg.width(name, 11) for name in names]
+    assert max(right) <= picture.WIDTH
+    places = {(words[name].get("x"), words[name].get("y")) for name in names}
+    assert len(places) == len(names)
 
 
 def test_the_table_of_a_regime() -> None:

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tilepipe import _version
 from tilepipe.cli import completion
-from tilepipe.errors import TilepipeError, UnavailableError
+from tilepipe.errors import BindError, TilepipeError, UnavailableError
 from tilepipe.ir.chip import Chip, generation
 
 if TYPE_CHECKING:
@@ -147,6 +148,18 @@ def notes(error: BaseException) -> None:
     """
     for note in getattr(error, "__notes__", []):
         err.print(note)
+
+
+def write_output(path: Path, data: str | bytes) -> None:
+    """Writes what a command has made to the file that the user has named.
+
+    Raises:
+        BindError: it cannot be written.
+    """
+    try:
+        path.write_bytes(data.encode() if isinstance(data, str) else data)
+    except OSError as error:
+        raise BindError(f"cannot write {path}: {error.strerror}") from None
 
 
 def print_json(report: Mapping[str, Any]) -> None:

@@ -21,6 +21,7 @@ from tilepipe.cli.common import (
     gpu,
     print_json,
     stepping,
+    write_output,
 )
 from tilepipe.cli.measuring import Wanted, announce, require_torch, show
 from tilepipe.errors import BindError
@@ -188,10 +189,6 @@ def _gemm(
         for suite, lines in zip(suites, measured, strict=True)
         for name in regimes
     ]
-    if picture is not None:
-        from tilepipe.bench.picture import of_lines
-
-        picture.write_text(of_lines(suites, measured, gemm.peer(base)) + "\n", encoding="utf-8")
     figures = _host() if with_host else {}
     if wanted.as_json:
         found = [report.as_json(line) for lines in measured for line in lines]
@@ -206,6 +203,10 @@ def _gemm(
             head,
             report.CONFIG_LEGEND,
         )
+    if picture is not None:  # last: the figures took minutes, and a disk may be full
+        from tilepipe.bench.picture import of_lines
+
+        write_output(picture, of_lines(suites, measured, gemm.peer(base)) + "\n")
     return all(line.right for lines in measured for line in lines)
 
 

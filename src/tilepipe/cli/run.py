@@ -26,6 +26,7 @@ from tilepipe.cli.common import (
     out,
     print_json,
     print_list,
+    write_output,
 )
 from tilepipe.errors import BindError
 from tilepipe.ir.chip import ARCHITECTURES
@@ -222,10 +223,7 @@ def compile_(
         sys.stdout.buffer.flush()
         return
     if output is not None:
-        try:
-            output.write_bytes(data)
-        except OSError as error:
-            raise BindError(f"cannot write {output}: {error.strerror}") from None
+        write_output(output, data)
     if as_json:
         print_json(
             {

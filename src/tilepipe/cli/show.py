@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from tilepipe.cli.common import Json, Settings, What, app, err, out, print_json
+from tilepipe.cli.common import Json, Settings, What, app, err, out, print_json, write_output
 from tilepipe.errors import BindError
 
 if TYPE_CHECKING:
@@ -74,10 +74,7 @@ def _write(found: Description, output: Path) -> None:
 
     svg = output.suffix.lower() == ".svg"
     text = found.svg() if svg else markup.page(found.name, found.html())
-    try:
-        output.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise BindError(f"cannot write {output}: {error.strerror}") from None
+    write_output(output, text)
 
 
 def _print(d: Description) -> None:
