@@ -320,7 +320,7 @@ def test_meta_and_fake_tensors_have_shapes(gpu: Emulator) -> None:
 
 
 def test_autocast(gpu: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: device == "cuda")
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: device == "cpu")
     monkeypatch.setattr(torch, "get_autocast_dtype", lambda device: BF16)
     q, k, v = operands(dtype=torch.float32)
     out = attention(q, k, v)

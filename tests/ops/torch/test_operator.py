@@ -343,7 +343,7 @@ def test_forward_mode_is_not_lost_in_silence(gpu: Emulator) -> None:
 
 
 def test_autocast(gpu: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: device == "cuda")
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: device == "cpu")
     monkeypatch.setattr(torch, "get_autocast_dtype", lambda device: BF16)
     a, b = leaf(6, 16, dtype=torch.float32).detach(), leaf(16, 8, dtype=torch.float32).detach()
     c = matmul(a, b)

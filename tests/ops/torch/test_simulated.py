@@ -51,6 +51,56 @@ def test_a_product_has_the_bits_of_that_of_arrays() -> None:
     torch.testing.assert_close(c.float(), A.float() @ B.float(), rtol=1e-2, atol=1e-2)
 
 
+def _grouped(a: Any, b: Any) -> Any:
+    return ops.grouped_matmul(a, torch.stack([b, b]), torch.tensor([30, 72], dtype=torch.int32))
+
+
+def _attention(a: Any, b: Any) -> Any:
+    q, k = (x.reshape(1, -1, 1, 64) for x in (a, b.T))
+    return ops.attention(q, k, k)
+
+
+UNDER_AUTOCAST: dict[str, Any] = {
+    "matmul": ops.matmul,
+    "gated": lambda a, b: ops.gated_matmul(a, b, b),
+    "grouped": _grouped,
+    "attention": _attention,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("operation", UNDER_AUTOCAST.values(), ids=UNDER_AUTOCAST)
+def test_autocast_of_the_cpu_casts_tensors_there(operation: Any) -> None:
+    wanted = operation(A, B)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = operation(A.float(), B.float())
+        with pytest.raises(tp.BindError, match="float64"):  # as torch.matmul, no float64
+            operation(A.double(), B.double())
+    assert found.dtype is torch.bfloat16
+    assert bits(found) == bits(wanted)
+
+
+@pytest.mark.slow
+def test_autocast_of_the_cpu_under_the_compiler_and_autograd() -> None:
+    a = A.float().requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        c = torch.compile(lambda x: ops.matmul(x, B.float()), backend="eager", fullgraph=True)(a)
+    assert bits(c.detach()) == bits(ops.matmul(A, B))
+    (gradient,) = torch.autograd.grad(c.float().sum(), a)
+    assert gradient.dtype is torch.float32
+    ones = torch.ones(72, 24, dtype=torch.bfloat16)
+    assert bits(gradient.bfloat16()) == bits(ops.matmul(ones, B.T))
+
+
+def test_autocast_of_another_device_casts_nothing() -> None:
+    torch.set_autocast_enabled("cuda", True)
+    try:
+        with pytest.raises(tp.BindError, match="float32"):
+            ops.matmul(A.float(), B.float(), **SMALL)
+    finally:
+        torch.set_autocast_enabled("cuda", False)
+
+
 def test_out_is_written_in_the_tensors_memory() -> None:
     whole = torch.full((80, 40), 7.0)
     out = whole[4:76, 8:32]

@@ -28,6 +28,7 @@ from tilepipe.ops.attention_backward.gpu import (
 from tilepipe.ops.torch.attentions import NO_LSE, Results, both_of
 from tilepipe.ops.torch.dispatcher import (
     autocast,
+    autocasts,
     is_tracing,
     library,
     observed,
@@ -114,7 +115,7 @@ def _no_gradient(what: str) -> BindError:
 def _cast(call: Call) -> None:
     """Casts q, k and v as torch.autocast asks, where it is enabled."""
     given = isinstance(call.q, torch.Tensor) and call.out is None
-    if given and call.q.dtype != E4M3 and torch.is_autocast_enabled("cuda"):
+    if given and call.q.dtype != E4M3 and autocasts(call.q):
         call.q, call.k, call.v = autocast(call.q), autocast(call.k), autocast(call.v)
 
 

@@ -21,6 +21,7 @@ from tilepipe.ops.gated.public import NAME, GatedCall
 from tilepipe.ops.torch import products
 from tilepipe.ops.torch.dispatcher import (
     autocast,
+    autocasts,
     is_tracing,
     observed,
     refuse_gradient,
@@ -46,7 +47,7 @@ def gated_matmul(call: Call) -> torch.Tensor:
     refuse_gradient(NAME, call.up)
     if not is_tracing() and not observed(call.a, call.gate, call.up, call.out):
         return plans.run(call)
-    if call.out is None and torch.is_autocast_enabled("cuda"):
+    if call.out is None and autocasts(call.a):
         call.a, call.gate, call.up = (autocast(x) for x in (call.a, call.gate, call.up))
     _, dtype = _checked_tensors(call)
     text = settings_text(call.settings)

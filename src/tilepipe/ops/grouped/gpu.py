@@ -37,6 +37,7 @@ from tilepipe.ops.grouped.public import NAME, GroupedCall
 from tilepipe.ops.torch import products
 from tilepipe.ops.torch.dispatcher import (
     autocast,
+    autocasts,
     is_tracing,
     library,
     no_gradient,
@@ -72,7 +73,7 @@ def grouped_matmul(call: Call) -> torch.Tensor:
     others = call.offsets, call.out, call.scale_a, call.scale_b
     if not (differentiate or is_tracing()) and not observed(call.a, call.b, *others):
         return plans.run(call)
-    if call.scale_a is None and call.out is None and torch.is_autocast_enabled("cuda"):
+    if call.scale_a is None and call.out is None and autocasts(call.a):
         call.a, call.b = autocast(call.a), autocast(call.b)
     found, dtype = _checked_tensors(call)
     c = operator(

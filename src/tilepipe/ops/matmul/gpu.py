@@ -19,6 +19,7 @@ from tilepipe.ops.matmul.plan import activate, checked_tensors, run
 from tilepipe.ops.matmul.shapes import product
 from tilepipe.ops.torch.dispatcher import (
     autocast,
+    autocasts,
     is_tracing,
     library,
     observed,
@@ -300,7 +301,7 @@ def _recorded(call: Call) -> torch.Tensor:
 
 
 def _dispatched(call: Call) -> torch.Tensor:
-    if call.precision is None and call.out is None and torch.is_autocast_enabled("cuda"):
+    if call.precision is None and call.out is None and autocasts(call.a):
         weights, call.a, call.b = call.b, autocast(call.a), autocast(call.b)
         if call.b is not weights:
             call.settings = without_early(call.settings)

@@ -70,7 +70,9 @@ def observed(a: torch.Tensor, b: torch.Tensor, *others: torch.Tensor | None) -> 
         or forward_ad._current_level >= 0
     ):
         return True
-    if type(a) not in _PLAIN or type(b) not in _PLAIN or torch.is_autocast_enabled("cuda"):
+    if type(a) not in _PLAIN or type(b) not in _PLAIN:
+        return True
+    if torch.is_autocast_enabled("cpu" if a.is_cpu else "cuda"):
         return True
     if a.is_meta or a.is_neg() or b.is_neg():
         return True
@@ -114,12 +116,21 @@ def no_gradient(operation: str) -> BindError:
     )
 
 
+def autocasts(x: torch.Tensor) -> bool:
+    """True if torch.autocast is enabled for the device of a tensor."""
+    return torch.is_autocast_enabled(_autocast_device(x))
+
+
 def autocast(x: torch.Tensor) -> torch.Tensor:
-    """`x` in the dtype of torch.autocast, as torch.matmul has it; what is no floating-point tensor
-    as it is.
+    """`x` in the dtype that torch.autocast has for its device, as torch.matmul has it; what is no
+    floating-point tensor, or float64, as it is.
     """
     return (
-        x.to(torch.get_autocast_dtype("cuda"))
-        if isinstance(x, torch.Tensor) and x.is_floating_point()
+        x.to(torch.get_autocast_dtype(_autocast_device(x)))
+        if isinstance(x, torch.Tensor) and x.is_floating_point() and x.dtype != torch.float64
         else x
     )
+
+
+def _autocast_device(x: object) -> str:
+    return "cpu" if isinstance(x, torch.Tensor) and x.is_cpu else "cuda"
