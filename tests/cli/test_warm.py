@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ import pytest
 
 import tilepipe as tp
 from tests.cli.copying import Call, report
+from tilepipe.cli import warm
 from tilepipe.cuda.nvrtc import cache, compiler
 from tilepipe.cuda.runtime import loading
 from tilepipe.ir.chip import H200
@@ -48,7 +50,7 @@ def test_a_file_with_several_programs(tilepipe: Call, file: Path, folder: Path) 
     assert (again["compiled"], again["programs"]) == (0, 2)
     assert again["cache"] == str(folder)
     _, said, _ = tilepipe("warm", "copying.py:both", "--workers", "1")
-    assert re.search(r"all 2 kernels were there already; \S+ s$", said.strip())
+    assert re.search(r": the kernel was there already; \S+ s$", said.strip())
 
 
 @pytest.mark.slow
@@ -65,6 +67,38 @@ def test_a_list_in_a_pool_of_processes(tilepipe: Call, file: Path, folder: Path)
     assert len(list(folder.iterdir())) == 2
     found = report(tilepipe("warm", "--list", "list.txt", "--workers", "1", "--json"), 2)
     assert (found["compiled"], found["programs"], found["failed"]) == (0, 2, 1)
+    _, said, _ = tilepipe("warm", "--list", "list.txt", "--workers", "1")
+    assert re.search(
+        r": all 2 kernels were there already; \S+ s; 1 of 3 lines failed$", said.strip()
+    )
+
+
+class _NoPool:
+    def __init__(self, *given: object, **named: object) -> None:
+        raise AssertionError("processes were started")
+
+
+@pytest.mark.slow
+def test_processes_are_started_only_for_what_has_to_be_compiled(
+    tilepipe: Call, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(concurrent.futures, "ProcessPoolExecutor", _NoPool)
+    monkeypatch.setattr(warm, "LOOKING", 1e9)
+    line = "copying.py:small early=true\n"
+    Path("list.txt").write_text(line + "gemm depth=1\n" + line)
+    with pytest.raises(AssertionError, match="processes were started"):
+        tilepipe("warm", "--list", "list.txt", "--workers", "2")
+    Path("one.txt").write_text(line + "gemm depth=1\n")
+    _, said, _ = tilepipe("warm", "--list", "one.txt", "--workers", "2")
+    assert "1 of 1 kernels compiled in" in said
+    found = report(tilepipe("warm", "--list", "list.txt", "--workers", "2", "--json"), 2)
+    assert (found["compiled"], found["kernels"], found["programs"]) == (0, 1, 2)
+    _, said, _ = tilepipe("warm", "--list", "list.txt", "--workers", "2")
+    assert "the kernel was there already" in said
+    Path("list.txt").write_text("gemm depth=1\ngemm depth=2\n")
+    _, said, _ = tilepipe("warm", "--list", "list.txt", "--workers", "2")
+    assert "no kernel compiled in" in said
+    assert said.strip().endswith("; 2 of 2 lines failed")
 
 
 @pytest.mark.parametrize(

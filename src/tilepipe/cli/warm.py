@@ -10,7 +10,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +22,8 @@ from tilepipe.cli import completion
 from tilepipe.cli.common import Json, Settings, app, counting, err, out, print_json
 from tilepipe.errors import BindError, CompileError
 from tilepipe.ir.chip import ARCHITECTURES
+
+LOOKING = 2.0  # seconds that one process looks into the cache, before there are several
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,8 @@ class Wanted:
 @dataclass(frozen=True)
 class Warmed:
     """What became of it. `programs`: how many there are. `compiled`: how many of them the cache did
-    not have. `error`: what went wrong, or "".
+    not have. `error`: what went wrong, or "". `there`, `made`: the keys of the kernels that the
+    cache had, and of those that were compiled; several lines may have the same.
     """
 
     what: str
@@ -52,6 +55,12 @@ class Warmed:
     compiled: int
     seconds: float
     error: str
+    there: frozenset[str] = frozenset()
+    made: frozenset[str] = frozenset()
+
+    def as_json(self) -> dict[str, object]:
+        """The fields of the report."""
+        return {name: x for name, x in vars(self).items() if name not in ("there", "made")}
 
 
 @app.command()
@@ -122,31 +131,40 @@ def warm(
                 progress(len(done), len(wanted))
     seconds = time.perf_counter() - started
     failed = [x for x in done if x.error]
-    compiled, programs = sum(x.compiled for x in done), sum(x.programs for x in done)
+    made = frozenset[str]().union(*(x.made for x in done))
+    kernels = made.union(*(x.there for x in done))
     if as_json:
         print_json(
             {
                 "cache": str(where),
-                "compiled": compiled,
-                "programs": programs,
+                "compiled": len(made),
+                "kernels": len(kernels),
+                "programs": sum(x.programs for x in done),
                 "seconds": seconds,
                 "failed": len(failed),
-                "configurations": [asdict(x) for x in done],
+                "configurations": [x.as_json() for x in done],
             }
         )
     else:
         for x in failed:
             err.print(f"{x.what}: {x.error}", style="red")
-        said = f"{where}: {compiled} of {programs} kernels compiled in {seconds:.1f} s"
+        said = f"{where}: {_summary(len(made), len(kernels))} {seconds:.1f} s"
+        if 0 < len(made) < len(kernels):
+            said += ", the others were there"
         if failed:
             said += f"; {len(failed)} of {len(done)} lines failed"
-        elif not compiled:
-            said = f"{where}: all {programs} kernels were there already; {seconds:.1f} s"
-        elif compiled < programs:
-            said += ", the others were there"
         out.print(said)
     if failed:
         raise typer.Exit(2)
+
+
+def _summary(made: int, kernels: int) -> str:
+    """What was done, before the seconds that it took."""
+    if not kernels:
+        return "no kernel compiled in"
+    if made:
+        return f"{made} of {kernels} kernels compiled in"
+    return f"{'the kernel was' if kernels == 1 else f'all {kernels} kernels were'} there already;"
 
 
 def _lines(path: Path) -> list[Wanted]:
@@ -169,32 +187,64 @@ def _lines(path: Path) -> list[Wanted]:
 
 
 def _compiled(wanted: Sequence[Wanted], arch: str | None, workers: int) -> Iterator[Warmed]:
-    """The outcome of each, as they are done."""
-    if workers == 1:
-        yield from (_compile(x, arch) for x in wanted)
+    """The outcome of each, as they are done. A process takes seconds to start, so the cache is
+    looked into first, and there are processes only for what may have to be compiled.
+    """
+    rest = list(wanted)
+    if workers > 1:
+        missing, until = [], time.perf_counter() + LOOKING
+        while rest and time.perf_counter() < until:
+            each = rest.pop(0)
+            found = _warmed(each, arch, compiles=False)
+            if found is None:
+                missing.append(each)
+            else:
+                yield found
+        rest = missing + rest
+    workers = min(workers, len(rest))
+    if workers <= 1:
+        yield from (_compile(x, arch) for x in rest)
         return
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(workers, mp_context=context) as pool:
-        jobs = [pool.submit(_compile, x, arch) for x in wanted]
+        jobs = [pool.submit(_compile, x, arch) for x in rest]
         yield from (job.result() for job in concurrent.futures.as_completed(jobs))
 
 
 def _compile(wanted: Wanted, arch: str | None) -> Warmed:
-    from tilepipe.cuda.nvrtc.compiler import is_cached
+    found = _warmed(wanted, arch, compiles=True)
+    assert found is not None
+    return found
 
-    started, compiled, programs = time.perf_counter(), 0, 0
+
+def _warmed(wanted: Wanted, arch: str | None, *, compiles: bool) -> Warmed | None:
+    """The outcome of a line; None, unless it `compiles`, where a kernel has to be compiled."""
+    from tilepipe.cuda.nvrtc import cache
+    from tilepipe.cuda.nvrtc.compiler import cubin_key
+
+    started, programs = time.perf_counter(), 0
+    there, made = set(), set()
     try:
         for program, target in () if wanted.error else _programs(wanted, arch):
             programs += 1
-            if not is_cached(program.kernel, target):
-                program.compile(target)
-                compiled += 1
-                if not is_cached(program.kernel, target):
-                    raise CompileError("compiled, but the cache did not keep it: is the disk full?")
+            key = cubin_key(program.kernel, target)
+            if cache.read(key) is not None:
+                there.add(key)
+                continue
+            if not compiles:
+                return None
+            program.compile(target)
+            if cache.read(key) is None:
+                raise CompileError("compiled, but the cache did not keep it: is the disk full?")
+            made.add(key)
         error = wanted.error
     except tp.TilepipeError as found:
         error = f"{type(found).__name__}: {found}"
-    return Warmed(str(wanted), programs, compiled, time.perf_counter() - started, error)
+    seconds = time.perf_counter() - started
+    there -= made
+    return Warmed(
+        str(wanted), programs, len(made), seconds, error, frozenset(there), frozenset(made)
+    )
 
 
 def _programs(wanted: Wanted, arch: str | None) -> Iterator[tuple[tp.Program, str]]:

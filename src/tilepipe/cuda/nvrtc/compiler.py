@@ -159,10 +159,14 @@ def compile(
 
 def is_cached(kernel: Kernel, arch: str | None = None) -> bool:
     """Whether `compile` would take the cubin of a kernel from the disk."""
+    return cache.read(cubin_key(kernel, arch)) is not None
+
+
+def cubin_key(kernel: Kernel, arch: str | None = None) -> str:
+    """The key of a kernel's cubin in the cache on disk."""
     arch = architecture(kernel) if arch is None else arch
     code = print_source(kernel, arch, lineinfo=False, debug=False, perturb=None)
-    key = _cache_key(code, f"{entry_point(code)}.cu", options(arch, "cubin"))
-    return cache.read(key) is not None
+    return _cache_key(code, f"{entry_point(code)}.cu", options(arch, "cubin"))
 
 
 def refuse_late(kernel: Kernel, arch: str) -> None:
