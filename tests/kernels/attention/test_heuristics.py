@@ -93,7 +93,7 @@ def attend(cfg: AttentionConfig | None, **options: Any) -> tp.Program:
         ("single", np.zeros(1, np.int32), r'counter is of schedule="dynamic"; leave it out'),
         ("dynamic", np.zeros(2, np.int32), "counter has one element, it has 2"),
         ("dynamic", np.zeros((1, 1), np.int32), "counter must have 1 dimension"),
-        ("dynamic", np.zeros(1, np.float32), "counter is float32; it may be int32"),
+        ("dynamic", np.zeros(1, np.float32), "counter is float32; it must be int32"),
         ("dynamic", 0, "counter must be an array, got 0"),
     ],
 )

@@ -271,8 +271,13 @@ def test_bounds_that_cannot_be(q_bounds: Any, k_bounds: Any, said: str) -> None:
 
 def test_packed_arrays_have_three_dimensions() -> None:
     problem = Problem([(80, 80)])
-    problem.q = problem.q[:, None]
-    with pytest.raises(tp.BindError, match=r"q must have 3 dimensions \(total_q, heads, d\), as"):
+    q = problem.q
+    said = r"q must have 3 dimensions \(total_q, heads, d\), as .* it has shape "
+    problem.q = q[None]
+    with pytest.raises(tp.BindError, match=said + r"\(1, 80, 4, 64\): pass q\[0\]$"):
+        problem.bind()
+    problem.q = q.reshape(2, 40, 4, 64)
+    with pytest.raises(tp.BindError, match=said + r".*: pass q\.reshape\(-1, 4, 64\)$"):
         problem.bind()
     problem = Problem([(80, 80)])
     problem.lse = problem.lse[:, :79]

@@ -95,7 +95,7 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"a_scale": 1.0, "b_scale": 1.0}, "a_scale must be an array, got 1.0"),
     (
         {"a_scale": np.zeros(1, np.int32), "b_scale": np.zeros(1, np.int32)},
-        "a_scale is int32; it may be float32",
+        "a_scale is int32; it must be float32",
     ),
     ({"bias": half(256)[::2]}, "gemm: bias: an array of shape (128,) with strides (4,)"),
     ({"alpha": "x"}, "alpha must be a number, got 'x'"),

@@ -111,8 +111,8 @@ def f32(*shape: int) -> Any:
     [
         ({"a": None}, "a must be an array, got None"),
         ({"a": fp8(128)}, "a must be a matrix, it has shape (128,)"),
-        ({"b": np.zeros((64, 256), np.float16)}, "b is float16; it may be float8_e4m3"),
-        ({"a_scales": np.zeros((2, 128), np.float16)}, "a_scales is float16; it may be float32"),
+        ({"b": np.zeros((64, 256), np.float16)}, "b is float16; it must be float8_e4m3"),
+        ({"a_scales": np.zeros((2, 128), np.float16)}, "a_scales is float16; it must be float32"),
         ({"c": np.zeros((128, 64), np.int32)}, "c is int32; it may be bfloat16, float16, float32"),
         (
             {"b": fp8(64, 272)},

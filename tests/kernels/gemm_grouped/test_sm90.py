@@ -233,7 +233,7 @@ def half(*shape: int) -> Any:
         ),
         ({"c": half(100, 40)}, "C must be 100×32"),
         ({"c": np.zeros((100, 32), np.int32)}, "c is int32; it may be bfloat16, float16, float32"),
-        ({"offsets": np.zeros(3, np.float32)}, "offsets is float32; it may be int32"),
+        ({"offsets": np.zeros(3, np.float32)}, "offsets is float32; it must be int32"),
         ({"offsets": np.zeros(2, np.int32)}, "offsets must have shape (3,), it has (2,)"),
         (
             {"offsets": np.zeros((3, 1), np.int32)},
@@ -259,7 +259,7 @@ def half(*shape: int) -> Any:
         ),
         (
             {"a_scale": half(100), "b_scale": np.zeros((3, 32), np.float32)},
-            "a_scale is float16; it may be float32",
+            "a_scale is float16; it must be float32",
         ),
         (
             {"a_scale": np.zeros(100, np.float32), "b_scale": np.zeros((32, 3), np.float32)},

@@ -136,7 +136,7 @@ def f32(*shape: int) -> Any:
     [
         ({"a": None}, "a must be an array, got None"),
         ({"a": fp8(100)}, "a must be (m, k), rows of all groups, or (groups, m, k), a matrix for"),
-        ({"a": np.zeros((100, 272), np.float16)}, "a is float16; it may be float8_e4m3"),
+        ({"a": np.zeros((100, 272), np.float16)}, "a is float16; it must be float8_e4m3"),
         ({"b": fp8(160, 272)}, "b must have 3 dimensions"),
         (
             {"b": fp8(3, 160, 256)},

@@ -98,7 +98,7 @@ def half(*shape: int) -> Any:
             " k equal, C is 3×32×48",
         ),
         ({"offsets": np.zeros(2, np.int32)}, "C must be 2×32×48 and both k equal"),
-        ({"offsets": np.zeros(3, np.int64)}, "offsets is int64; it may be int32"),
+        ({"offsets": np.zeros(3, np.int64)}, "offsets is int64; it must be int32"),
         ({"a": np.zeros((100, 32), np.float32).T}, "a is float32; it may be bfloat16, float16"),
         (
             {"b": np.zeros((100, 48), tp.bfloat16.numpy).T},

@@ -104,7 +104,7 @@ def f32(*shape: int) -> Any:
     ("arguments", "words"),
     [
         ({"a": None}, "a must be an array, got None"),
-        ({"b": np.zeros((40, 256), np.float16)}, "b is float16; it may be float8_e4m3"),
+        ({"b": np.zeros((40, 256), np.float16)}, "b is float16; it must be float8_e4m3"),
         (
             {"b": fp8(40, 272)},
             "A is 32×256, B 40×272 (n, k), and offsets has 3 elements; C must be 3×32×40",
@@ -117,7 +117,7 @@ def f32(*shape: int) -> Any:
             " order or (40, 2) in column order, with N contiguous",
         ),
         ({"a_scales": f32(3, 32)}, "a_scales has shape (3, 32)"),
-        ({"offsets": np.zeros(3, np.int64)}, "offsets is int64; it may be int32"),
+        ({"offsets": np.zeros(3, np.int64)}, "offsets is int64; it must be int32"),
         ({"cfg": None}, "cfg is a KGroupedBlockwiseGemmConfig, got None"),
     ],
     ids=lambda x: x if isinstance(x, str) else "",

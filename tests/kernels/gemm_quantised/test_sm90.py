@@ -127,7 +127,7 @@ def arrays(**changes: Any) -> dict[str, Any]:
     [
         ({"a": np.zeros((16, 256), np.float32)}, "a is float32; it may be bfloat16, float16"),
         ({"words": np.zeros((2, 64), np.int32)}, "words must have 3 dimensions"),
-        ({"words": np.zeros((2, 64, 16), np.float32)}, "words is float32; it may be int32"),
+        ({"words": np.zeros((2, 64, 16), np.float32)}, "words is float32; it must be int32"),
         ({"words": np.zeros((2, 64, 8), np.int32)}, "as prepare_weights makes them; they have"),
         ({"words": np.zeros((3, 64, 16), np.int32)}, "⌈256 / 128⌉ = 2 blocks of K; the weights"),
         ({"scales": np.ones((64, 2), np.float32)}, "⌈k / group⌉, n) = (2, 64) for k = 256"),

@@ -51,6 +51,17 @@ def test_a_product_has_the_bits_of_that_of_arrays() -> None:
     torch.testing.assert_close(c.float(), A.float() @ B.float(), rtol=1e-2, atol=1e-2)
 
 
+def test_activation_none_is_no_activation() -> None:
+    wanted = bits(ops.matmul(A, B, **SMALL))
+    assert bits(ops.matmul(A, B, activation="none", **SMALL)) == wanted
+    a = A.clone().requires_grad_()
+    assert bits(ops.matmul(a, B, activation="none", **SMALL).detach()) == wanted
+    same = ops.matmul(as_array(A), as_array(B), activation="none", **SMALL)
+    assert same.tobytes() == wanted
+    with pytest.raises(tp.BindError, match="activation is None, 'none' or one of relu, gelu"):
+        ops.matmul(A, B, activation="tanh", **SMALL)
+
+
 def _grouped(a: Any, b: Any) -> Any:
     return ops.grouped_matmul(a, torch.stack([b, b]), torch.tensor([30, 72], dtype=torch.int32))
 

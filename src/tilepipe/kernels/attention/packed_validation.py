@@ -53,5 +53,6 @@ def _check_numbers(name: str, bounds: Any, x: Any, of: str) -> None:
         found = f"{name}[{i}] is {bounds[i]}"
         found += "" if bounds[0] < 0 else f" and {name}[{i + 1}] is {bounds[i + 1]}"
         raise tp.BindError(f"{NAME}: {name} begins at 0 or above and does not descend; {found}")
-    if len(getattr(x, "shape", ())) and bounds[-1] > x.shape[0]:
+    # of another rank x is refused later, with what it must be
+    if len(getattr(x, "shape", ())) == 3 and bounds[-1] > x.shape[0]:
         raise tp.BindError(f"{NAME}: {name} ends at {bounds[-1]}, and {of} has {x.shape[0]} rows")

@@ -222,16 +222,20 @@ def boxed(
 
 
 def _check_rank(name: str, shape: tuple[int, ...], *, packed: bool) -> None:
-    of_q = name in ("q", "out")
+    of_q, instead = name in ("q", "out"), ""
     if packed:
         rank, said = 3, "total_q, heads, d" if of_q else "total_k, kv_heads, d"
         why = ", as sequences are packed by cu_seqlens"
+        if len(shape) == 4:
+            rows = f"{name}[0]" if shape[0] == 1 else f"{name}.reshape(-1, {shape[2]}, {shape[3]})"
+            instead = f": pass {rows}"
     else:
         rank, said = 4, "batch, s_q, heads, d" if of_q else "batch, s_kv, kv_heads, d"
         why = ""
     if len(shape) != rank:
         raise tp.BindError(
             f"{NAME}: {name} must have {rank} dimensions ({said}){why}, it has shape {shape}"
+            f"{instead}"
         )
 
 

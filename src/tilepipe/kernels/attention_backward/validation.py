@@ -71,4 +71,4 @@ def _require(name: str, x: Array, rank: int, dtype: tp.DType) -> None:
     check_array(NAME, name, x, rank)
     found = dtype_of(NAME, name, x)
     if found is not dtype:
-        raise tp.BindError(f"{NAME}: {name} is {found}; it may be {dtype}")
+        raise tp.BindError(f"{NAME}: {name} is {found}; it must be {dtype}")

@@ -118,7 +118,8 @@ def check_array(
         found = mapped(kernel, name, x).dtype  # type: ignore[arg-type]
         if found not in dtypes:
             takes = ", ".join(t.name for t in dtypes)
-            raise tp.BindError(f"{kernel}: {name} is {found}; it may be {takes}")
+            verb = "must" if len(dtypes) == 1 else "may"
+            raise tp.BindError(f"{kernel}: {name} is {found}; it {verb} be {takes}")
 
 
 def check_arrays(

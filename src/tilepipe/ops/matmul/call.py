@@ -119,7 +119,7 @@ def check_epilogue(call: MatmulCall[ArrayT]) -> None:
         not isinstance(call.activation, str) or call.activation not in ACTIVATIONS
     ):
         raise BindError(
-            f"matmul: activation is None or one of {', '.join(ACTIVATIONS)}; got"
+            f"matmul: activation is None, 'none' or one of {', '.join(ACTIVATIONS)}; got"
             f" {call.activation!r}"
         )
     for name, value in (("alpha", call.alpha), ("beta", call.beta)):

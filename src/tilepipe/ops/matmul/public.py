@@ -44,7 +44,8 @@ def matmul(
             goes through a temporary.
         bias: (n,), added to each row of the product, or (m, 1), added to each column, the same for
             the whole batch: of the operands' dtype, the result's, or float32.
-        activation: None, "relu", "gelu" (its tanh form), "silu" or "gelu_erf" (GELU itself).
+        activation: None or "none", "relu", "gelu" (its tanh form), "silu" or "gelu_erf" (GELU
+            itself).
         source: added to the product, as `input` of `torch.addmm`: of the result's dtype, of a shape
             that broadcasts to the result's. It may be `out`, which then accumulates.
         alpha, beta: scales of the product and of `source`; beta is 1 unless given, and with 0
@@ -75,7 +76,7 @@ def matmul(
         b,
         out,
         bias,
-        activation,
+        None if isinstance(activation, str) and activation == "none" else activation,
         source,
         alpha if type(alpha) is float else plain(alpha),
         beta if beta is None else plain(beta),
