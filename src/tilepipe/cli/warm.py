@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import math
 import multiprocessing
 import os
 import shlex
@@ -23,7 +24,7 @@ from tilepipe.cli.common import Json, Settings, app, counting, err, out, print_j
 from tilepipe.errors import BindError, CompileError
 from tilepipe.ir.chip import ARCHITECTURES
 
-LOOKING = 2.0  # seconds that one process looks into the cache, before there are several
+LOOKING = 4.0  # seconds that one process looks into the cache, before there are several
 
 
 @dataclass(frozen=True)
@@ -192,10 +193,12 @@ def _compiled(wanted: Sequence[Wanted], arch: str | None, workers: int) -> Itera
     """
     rest = list(wanted)
     if workers > 1:
-        missing, until = [], time.perf_counter() + LOOKING
+        missing, until = [], math.inf
         while rest and time.perf_counter() < until:
             each = rest.pop(0)
             found = _warmed(each, arch, compiles=False)
+            if until == math.inf:  # the first also imports the kernels, as each process has to
+                until = time.perf_counter() + LOOKING
             if found is None:
                 missing.append(each)
             else:

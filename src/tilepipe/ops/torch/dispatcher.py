@@ -118,7 +118,7 @@ def no_gradient(operation: str) -> BindError:
 
 def autocasts(x: torch.Tensor) -> bool:
     """True if torch.autocast is enabled for the device of a tensor."""
-    return torch.is_autocast_enabled(_autocast_device(x))
+    return bool(torch.is_autocast_enabled(_autocast_device(x)))
 
 
 def autocast(x: torch.Tensor) -> torch.Tensor:
