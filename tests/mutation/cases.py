@@ -155,6 +155,7 @@ FAMILIES: dict[str, dict[str, dict[str, Setting]]] = {
     },
     "attention_decode": {
         "default": {"d": 64, "bn": 32, "stages": 2, "ctas": 1},
+        "columns": {"queries": "columns", "d": 64, "bn": 64, "stages": 2, "ctas": 1},
         "pages, two tokens": {
             "d": 64,
             "bn": 32,

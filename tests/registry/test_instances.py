@@ -94,6 +94,7 @@ FETCHED: list[tuple[str, dict[str, Any]]] = [
     ("attention", {"causal": True, "d": 64}),
     # whose parts are brought together by the CTA that comes last
     ("attention_decode", {"bn": 32, "stages": 2}),
+    ("attention_decode", {"queries": "columns", "stages": 2}),
     ("attention_decode", {"bn": 32, "stages": 2, "d": 64, "page": 16, "tokens": 2}),
 ]
 

@@ -375,7 +375,7 @@ DECODE: dict[str, Settings] = {
     "17 rows": {"heads": 17},
     "of 8 bits, 64 rows": {"cache": "float8_e4m3", "tokens": 4, "heads": 16, "d": 64},
     "of 8 bits, 128 keys": {"cache": "float8_e4m3", "bn": 128, "ctas": 1, "stages": 2},
-    "three waves": {"ctas": 1, "waves": 3},
+    "three waves": {"ctas": 1, "waves": 3, "queries": "columns"},
     "columns": {"queries": "columns"},
     "columns, three tokens, d 80": {
         "queries": "columns",
@@ -507,7 +507,9 @@ COMPILED: dict[str, tuple[str, ...]] = {
         "causal in turns, bands alternate",
     ),
     "attention.sm100": ("default", "d 64 causal"),
-    "attention_decode.sm90": ("default", "two CTAs of an SM", "pages of 16", "three tokens"),
+    "attention_decode.sm90": (
+        *("default", "columns", "of 8 bits", "two CTAs of an SM", "pages of 16", "three tokens"),
+    ),
     "append_kv.sm90": ("default", "of 8 bits, pages, from float32"),
 }
 
@@ -587,6 +589,8 @@ RUN: dict[str, dict[str, Settings]] = {
     },
     "attention_decode.sm90": {
         "default": _OF_CACHE,
+        "columns": _OF_CACHE | DECODE["columns"],
+        "of 8 bits": _OF_CACHE | DECODE["of 8 bits"],
         "pages of 16": _OF_CACHE | {"page": 16, "tokens": 2},
     },
     "append_kv.sm90": {

@@ -217,22 +217,36 @@ def test_the_printed_kernel_is_verified(family: str) -> None:
 
 
 MUTATED: dict[str, Any] = {"d": 64, "bn": 32, "stages": 2, "ctas": 1, "lse": False}
+COLUMNS = MUTATED | {"bn": 64, "queries": "columns"}
 
 
 @pytest.mark.slow
-def test_mutants_of_what_brings_parts_together_are_found() -> None:
-    """The meetings of the warpgroup before and after the ticket: without one, or moved."""
-    _, instances = SPEC.instances(MUTATED)
+@pytest.mark.parametrize(
+    ("settings", "file", "kinds", "least"),
+    [
+        (MUTATED, "combine.py", ["drop", "move"], 8),
+        (COLUMNS, "combine.py", ["drop", "move"], 8),
+        (COLUMNS, "columns.py", ["drop"], 8),
+    ],
+    ids=["parts, rows", "parts, columns", "columns"],
+)
+def test_mutants_are_found(
+    settings: dict[str, Any], file: str, kinds: list[str], least: int
+) -> None:
+    """The meetings of the warpgroup before and after the ticket: without one, or moved. Where
+    queries are columns, nothing that orders the products and their operands is there twice.
+    """
+    _, instances = SPEC.instances(settings)
     launch = instances[0].make().launch_args
     before = outputs(launch)
     survivors, count = [], 0
-    for mutant in mutants(launch.kernel, ["drop", "move"]):
-        if "combine.py" in str(mutant):
+    for mutant in mutants(launch.kernel, kinds):
+        if file in str(mutant):
             count += 1
             if not judge(mutant, launch, before).caught:
                 survivors.append(str(mutant))
     assert survivors == []
-    assert count >= 8
+    assert count >= least
 
 
 @pytest.mark.slow
@@ -301,11 +315,11 @@ TABLE = np.zeros((2, 6), np.int32)
         ({"cfg": 3}, "cfg is a DecodeConfig, got 3"),
         (
             {"cfg": DecodeConfig(bn=160, stages=3)},
-            "3 · 2 · 160 · 64 · 2 = 122,880 bytes; 2 CTAs of an SM",
+            "3 · 2 · 160 · 64 · 2 = 122,880 bytes; with ctas=2 a CTA has",
         ),
         (
             {"cfg": DecodeConfig(bn=144, stages=3)},
-            "have 107,008 bytes each for them: lower stages, bn or",
+            "a CTA has 107,008 bytes for them: lower stages, bn or ctas (Dec",
         ),
         (
             {
@@ -332,10 +346,18 @@ def test_arguments_that_do_not_fit(changes: dict[str, Any], words: str) -> None:
         (208, True, None, "a multiple of 16 up to 192 of a cache of float8_e4m3; they have 208"),
         (72, True, None, "a multiple of 16 up to 192 of a cache of float8_e4m3; they have 72"),
         (256, False, DecodeConfig(bn=48, ctas=1), "ctas=1 the registers of a thread have room for"),
+        (128, False, DecodeConfig(stages=3), "97,792 bytes for them: lower stages, bn or ctas, or"),
+        (128, False, DecodeConfig(stages=3), "or give queries='rows', which keeps no weights"),
+        (
+            128,
+            False,
+            DecodeConfig(stages=9, ctas=1),
+            "a CTA has 214,528 bytes for them: lower stages or bn (",
+        ),
         (256, False, DecodeConfig(bn=16), "ctas=2 the registers of a thread have room for 0"),
         (64, True, DecodeConfig(bn=96), "widens 64 at once, so it is a multiple of 64"),
-        (128, True, DecodeConfig(stages=6), "6 · 2 · 64 · 128 · 1 = 98,304 bytes; 2 CTAs of an SM"),
-        (64, True, DecodeConfig(stages=6), "6 · 2 · 64 · 128 · 1 = 98,304 bytes; 2 CTAs of an SM"),
+        (128, True, DecodeConfig(stages=6), "6 · 2 · 64 · 128 · 1 = 98,304 bytes; with ctas=2 a"),
+        (64, True, DecodeConfig(stages=6), "6 · 2 · 64 · 128 · 1 = 98,304 bytes; with ctas=2 a"),
     ],
 )
 def test_sizes_that_do_not_fit(d: int, narrow: bool, cfg: DecodeConfig | None, words: str) -> None:

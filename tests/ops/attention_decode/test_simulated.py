@@ -284,3 +284,16 @@ def test_keys_in_a_cache_of_no_pages() -> None:
     lengths[0] = 0
     out = tp.ops.attention_decode(q, cache, cache, cache_seqlens=lengths, block_table=table)
     assert not out.any()
+
+
+def test_queries_that_cannot_be_columns() -> None:
+    """Asked for by name; of a tile for which the kernel takes rows by itself, without a word."""
+    q, cache = operands(0, 1, tp.float16)
+    ops = {"q": q, "k_cache": cache.k, "v_cache": cache.v}
+    with pytest.raises(tp.BindError) as caught:
+        tp.ops.attention_decode(**ops, bn=32, queries="columns")
+    assert "a multiple of 64; with bn=32 queries are rows: give bn=64, if it fits" in str(
+        caught.value
+    )
+    rows = tp.ops.attention_decode(**ops, bn=32, queries="rows")
+    np.testing.assert_array_equal(tp.ops.attention_decode(**ops, bn=32), rows)

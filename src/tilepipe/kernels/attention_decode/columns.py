@@ -132,9 +132,7 @@ class WideColumns(ColumnAttention):
                 self.mask(at, key)
                 clear(self.of, at, key, v_tile)
             self.weigh()
-            ctx.mma(self.sums[0], v_tile, self.weights.T)
-            ctx.wgmma_commit()
-            ctx.wgmma_wait(0)
+            ctx.mma(self.sums[0], v_tile, self.weights.T)  # the release of the stage waits for it
 
 
 class NarrowColumns(ColumnAttention):

@@ -18,6 +18,7 @@ HELD_OF_COLUMNS = {1: 120, 2: 96}
 # Keys of a tile, by CTAs of an SM and the padded size of a head, whose scores and weights the
 # registers hold beside the sums. Found by compiling: with 16 more ptxas spills.
 MOST_KEYS = {1: {64: 160, 128: 64, 192: 64, 256: 32}, 2: {64: 160, 128: 64, 192: 32, 256: 0}}
+COLUMN_KEYS = 64  # rows of a wgmma: of what keys of a tile are a multiple where queries are columns
 MOST_COLUMNS = 16  # queries of an item that are columns; more are rows
 # Keys of a tile of 8 bits and heads up to 128, where queries are columns.
 MOST_NARROW_KEYS = 128
@@ -37,7 +38,7 @@ class DecodeConfig(Settings):
             share the tiles of all sequences. With several waves SMs that are faster take more, and
             a CTA begins while others of its SM load; each finds its share anew.
         queries: "columns": up to 16 queries of an item are the columns of products, and more the
-            rows; "rows": all are rows.
+            rows, as all are where bn is no multiple of 64; "rows": all are rows.
     """
 
     bn: int = 64
@@ -97,6 +98,6 @@ class Form:
     @classmethod
     def of(cls, rows: int, d: int, narrow: bool, cfg: DecodeConfig) -> Form:
         """The form for an item with so many queries."""
-        found = rows <= cfg.most_columns and cfg.bn % ROWS == 0
+        found = rows <= cfg.most_columns and cfg.bn % COLUMN_KEYS == 0
         # The even elements of heads of 8 bits, and the odd ones, are rows of a wgmma then.
         return cls(found, padded(d, 2 * ROWS if found and narrow else SPAN))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import tilepipe as tp
 from tilepipe.kernels.attention_decode.config import (
+    COLUMN_KEYS,
+    MOST_COLUMNS,
     MOST_KEYS,
     MOST_NARROW_KEYS,
     ROWS,
@@ -39,15 +41,35 @@ def check_fits(cfg: DecodeConfig, found: Extents, chip: tp.Chip) -> None:
             f" once, so it is a multiple of {ROWS}"
         )
     ring = cfg.stages * 2 * cfg.bn * width * nbytes
-    queries = fixed_bytes(found, cfg)
-    room = (chip.smem_per_cta + SMEM_OF_CTA) // cfg.ctas - SMEM_OF_CTA
-    if ring + queries + SLACK > room:
+    room = _ring_room(cfg, found, chip)
+    if ring > room:
+        lower = "stages, bn or ctas" if cfg.ctas > 1 else "stages or bn"
+        free = not found.narrow and ring <= _ring_room(cfg.changed(queries="rows"), found, chip)
+        other = ", or give queries='rows', which keeps no weights there" if free else ""
         raise cfg.broken(
             f"shared memory: {cfg.stages} stages of K and V, {cfg.bn} keys of {width}"
             f" elements each, take {cfg.stages} · 2 · {cfg.bn} · {width} · {nbytes} ="
-            f" {ring:,} bytes; {cfg.ctas} CTAs of an SM have {room - SLACK - queries:,} bytes"
-            " each for them: lower stages, bn or ctas"
+            f" {ring:,} bytes; with ctas={cfg.ctas} a CTA has {room:,} bytes for them: lower"
+            f" {lower}{other}"
         )
+
+
+def check_columns(cfg: DecodeConfig, found: Extents) -> None:
+    """Raises BindError where queries="columns", asked for by name, would not be heeded though there
+    are few queries.
+    """
+    if cfg.queries == "columns" and found.rows <= MOST_COLUMNS and cfg.bn % COLUMN_KEYS:
+        raise cfg.broken(
+            f"queries='columns' needs bn, keys of a tile, to be a multiple of {COLUMN_KEYS}; with"
+            f" bn={cfg.bn} queries are rows: give bn={COLUMN_KEYS}, if it fits, or leave queries"
+            " out"
+        )
+
+
+def _ring_room(cfg: DecodeConfig, found: Extents, chip: tp.Chip) -> int:
+    """Bytes of shared memory of a CTA that the ring may take."""
+    room = (chip.smem_per_cta + SMEM_OF_CTA) // cfg.ctas - SMEM_OF_CTA
+    return room - SLACK - fixed_bytes(found, cfg)
 
 
 def fixed_bytes(found: Extents, cfg: DecodeConfig) -> int:

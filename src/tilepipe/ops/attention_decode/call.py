@@ -10,6 +10,7 @@ from typing import Generic
 from tilepipe.ir.chip import H200, Chip
 from tilepipe.kernels.attention_decode.choice import TUNABLE, DecodeProblem
 from tilepipe.kernels.attention_decode.config import DecodeConfig
+from tilepipe.kernels.attention_decode.fits import check_columns
 from tilepipe.kernels.attention_decode.validation import NAME, Extents, check_decode
 from tilepipe.kernels.common import tuned
 from tilepipe.ops import caches
@@ -89,4 +90,7 @@ def config(found: Extents, call: DecodeCall[ArrayT], chip: Chip | None = None) -
     if chip is not None and not call.settings:
         return tuned.choose(TUNABLE, problem, chip)
     picked = TUNABLE.best(problem, chip or H200)
-    return configured(DecodeConfig, picked.as_dict(), call.settings)
+    cfg = configured(DecodeConfig, picked.as_dict(), call.settings)
+    if "queries" in dict(call.settings):
+        check_columns(cfg, found)
+    return cfg
