@@ -37,23 +37,42 @@ def test_a_launch_of_ptx(spy: Spy) -> None:
 
 
 @tp.kernel(grid=3)
-def odd_one(ctx: tp.Context, *, what: str) -> None:
-    """The last CTA waits for the launch before, or orders what it does among those of others."""
+def odd_one(ctx: tp.Context) -> None:
+    """The last CTA orders what it does among what others do."""
 
     @ctx.role("work", warps=1)
     def work() -> None:
         ctx.syncwarp()
         with ctx.when(ctx.block_id == 2), ctx.elect_one():
-            if what == "wait":
-                ctx.grid_dependency_wait()
-            else:
-                ctx.fence()
+            ctx.fence()
 
 
-@pytest.mark.parametrize("what", ["wait", "fence"])
-def test_a_kernel_of_which_one_cta_orders_launches_or_clusters(what: str, spy: Spy) -> None:
-    odd_one.bind(what=what).run()
+def test_a_kernel_of_which_one_cta_orders_clusters(spy: Spy) -> None:
+    odd_one.bind().run()
     assert (spy.repeated, spy.differed) == (0, 0)
+
+
+@tp.kernel(grid=3)
+def waits(ctx: tp.Context, out: Any, *, early: bool) -> None:
+    """Each CTA writes after it has waited for the launch before; if `early`, all but the last."""
+
+    @ctx.role("work", warpgroups=1)
+    def work() -> None:
+        ones = ctx.fragment(shape=(64, 64))
+        ones.fill(1)
+        with ctx.when((ctx.block_id < 2) if early else True):
+            ctx.grid_dependency_wait()
+        ctx.store_global(out, (ctx.block_id * 64, 0), ones)
+
+
+def test_a_cta_that_writes_before_it_waits_is_no_repetition(spy: Spy) -> None:
+    out = np.zeros((192, 64), np.float32)
+    waits.bind(out, early=False).run()
+    assert (spy.repeated, spy.differed) == (2, 0)
+    assert (out == 1).all()
+    with pytest.raises(tp.RaceError, match="grid_dependency_wait"):
+        waits.bind(out, early=True).run()
+    assert (spy.repeated, spy.differed) == (3, 1)
 
 
 @tp.kernel(grid=3)
