@@ -124,11 +124,26 @@ def test_fragment_arithmetic(body: Any, want: Any) -> None:
 def test_columns_are_set_apart() -> None:
     def body(ctx: tp.Context, f: Any) -> Any:
         g = ctx.fragment(shape=(64, 32))
-        g.set(f.cols(16, 16))
+        g.set(f.cols(16, 16), col=0)
         g.set(f.cols(0, 16), col=16)
         return g
 
     assert np.array_equal(stored(body), np.roll(SOURCE, 16, axis=1))
+
+
+def _assigned(f: Any) -> None:
+    f[...] = f.cols(0, 24)
+
+
+@pytest.mark.parametrize("change", [lambda f: f.set(f.cols(0, 24)), _assigned], ids=["set", "..."])
+def test_fewer_columns_are_set_only_where_said(change: Any) -> None:
+    def body(ctx: tp.Context, f: Any) -> Any:
+        change(f)
+        return f
+
+    said = "a value of 64×24 is set in a fragment of 64×32, whose other 8 columns would stay"
+    with pytest.raises(tp.TraceError, match=said):
+        stored(body)
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ class RegisterExchange(SplitKExchange):
                             acc.cols(owner * self._share, self._share),
                             self._part(rank, i, len(flat)),
                         )
-                    acc.set(total)  # from column 0, whichever CTA the owner is
+                    acc.set(total, col=0)  # whichever CTA the owner is
         self._read()
 
     def _add(

@@ -361,17 +361,19 @@ class Fragment(FragmentValue):
         self._tracer.check_alive(self._scope, "fragment", self)
         return self._ir
 
-    def set(self, value: object, col: int = 0) -> None:
-        """Replaces columns [col, col + n) by a value (m, n), converted to the fragment's dtype; a
-        value (1, n) goes to every row. A scalar, or one value a row (m, 1), fills the columns from
-        `col` on.
+    def set(self, value: object, col: int | None = None) -> None:
+        """Replaces the fragment by a value of its shape, converted to its dtype, or with `col` the
+        columns [col, col + n) by a value (m, n); a value (1, n) goes to every row. A scalar, or one
+        value a row (m, 1), fills all columns, or those from `col` on.
 
         Args:
-            col: a multiple of 8.
+            col: a multiple of 8. Without it a value of fewer columns is an error: it would leave
+                the others as they are.
 
         Raises:
             TraceError: the shapes do not match.
         """
+        whole, col = col is None, 0 if col is None else col
         self._refuse_fours("write f.pack(x) here, whose columns come in another order")
         step = self._step
         if not isinstance(col, int):
@@ -393,6 +395,13 @@ class Fragment(FragmentValue):
                 raise TraceError(
                     f"a value of {rows}×{cols} at column {col} does not fit a fragment of"
                     f" {self._ir.rows}×{self._ir.cols}",
+                    caller(),
+                )
+            if whole and cols not in (self._ir.cols, 1):
+                raise TraceError(
+                    f"a value of {rows}×{cols} is set in a fragment of"
+                    f" {self._ir.rows}×{self._ir.cols}, whose other {self._ir.cols - cols} columns"
+                    " would stay: write f.set(x, col=0) if they are to, or give a value of all",
                     caller(),
                 )
             if rows > 1 or row_threads(self._ir.layout) or row_threads(value.layout):
