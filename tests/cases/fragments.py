@@ -244,11 +244,11 @@ def gelu(x: Any, tanh: Callable[[Any], Any]) -> Any:
 def columns_apart(ctx: tp.Context, a: Any, r: Any, c: Any) -> Any:
     """Vectors set by columns, in place, from themselves; in 16 bits as well."""
     f = ctx.fragment(shape=(1, 40))
-    f.set(c.cols(8, 32))
+    f.set(c.cols(8, 32), col=0)
     f.set(c.cols(0, 8) * 3, col=32)
     f.set(f.cols(0, 16) + 1, col=8)
     g = ctx.fragment(f.to("bfloat16"))
-    g.set(f.cols(24, 8).to("bfloat16"))
+    g.set(f.cols(24, 8).to("bfloat16"), col=0)
     g.set(g.cols(8, 16), col=24)
     g += 1
     a.set(g.to("float32"))

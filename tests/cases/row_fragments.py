@@ -128,7 +128,7 @@ def cut(ctx: tp.Context, a: Any, out: Any, *, threads: int, dtype: str) -> None:
         total = ctx.fragment(f.cols(step, step).to("float32").sum() + f.max().to("float32"))
         first = ctx.fragment(shape=(rows, step), dtype="float32", layout=layout)
         first.set(total)
-        f.set(first)
+        f.set(first, col=0)
         ctx.store_global(out, (0, 0), f)
 
 
