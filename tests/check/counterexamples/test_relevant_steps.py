@@ -4,6 +4,7 @@ of a race on a tensor.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,43 @@ def test_the_last_draws_are_shown() -> None:
     assert len(drawn) == _MAX_DRAWS
     assert all(effect.startswith("draws ") for effect in drawn)
     assert fault.left_out >= 15 - _MAX_DRAWS
+
+
+@tp.kernel(grid=2, cluster=2)
+def pushed(ctx: tp.Context, out: Any, *, arrivals: int) -> None:
+    """Each CTA writes its number to a tile of both; after `arrivals` it adds up its own tiles."""
+    part = ctx.smem((1, 32), tp.float32, count=2, swizzle=0, name="part")
+    bar = tp.SharedMemBarrier.allocate(ctx, count=arrivals, name="bar")
+
+    @ctx.role("sum", warps=1)
+    def add_up() -> None:
+        for rank in range(2):
+            ctx.store(part[ctx.cta_rank].on(rank)[0, ctx.lane], ctx.cta_rank)  # <push>
+        ctx.syncwarp()
+        with ctx.elect_one():
+            for rank in range(2):
+                bar.on(rank).arrive()
+        bar.wait(0)
+        first, second = (ctx.load(part[i][0, ctx.lane]) for i in range(2))  # <sum>
+        ctx.store(out[ctx.block_id, ctx.lane], first + second)
+        ctx.cluster_arrive()
+        ctx.cluster_wait()
+
+
+def test_both_accesses_of_a_race_between_ctas() -> None:
+    """Also where the CTA of the second has touched a tile of that name of its own in between."""
+    out = np.zeros((2, 32), np.float32)
+    (fault,) = pushed.bind(out, arrivals=1).check().faults
+    assert fault.kind == "RaceError"
+    first, second = (("sum", "load part[0]"), ("push", "store [0, lane] of part[cta_rank] @cta 1"))
+    assert re.search(r"first: +role 'sum' of CTA 1 reads .*: load part\[0\]", fault.message)
+    shown = [(step.agent, step.loc, step.op) for step in fault.steps]
+    for cta, (mark, op) in ((1, first), (0, second)):
+        loc = at(__file__, mark)
+        assert any(
+            a == f"role 'sum' of CTA {cta}" and x == loc and o.startswith(op) for a, x, o in shown
+        )
+    assert pushed.bind(out, arrivals=2).check().ok
 
 
 def test_which_requests_were_granted_and_which_refused() -> None:

@@ -39,8 +39,7 @@ def relevant_steps(
     if len(bytewise) > 1:
         touching = bytewise
     racing = isinstance(error, RaceError) and len(touching) > 1
-    # of a race the first access is the last but one that touches the tile
-    since = touching[-2] if racing else len(steps)
+    since = _first_access(message, steps, touching) if racing else len(steps)
     agents = {id(steps[i].agent) for i in touching if i >= since}
     kept = {
         id(s)
@@ -97,6 +96,22 @@ def _accesses_to_bytes(message: str, steps: list[RecordedStep]) -> list[int]:
             if re.search(said, message, re.MULTILINE):
                 last[id(s.agent), s.site.id] = i
     return sorted(last.values())[-2:]
+
+
+def _first_access(message: str, steps: Sequence[RecordedStep], touching: Sequence[int]) -> int:
+    """The step of the first access of a race: the last one by the agent and at the line that the
+    message gives, before the second access. Others may touch the tile between the two, or one of
+    its name in another CTA. The last but one that touches it where the message gives none of them.
+    """
+    block = re.search(r"^ *first: .*?(?=^ *second: )", message, re.MULTILINE | re.DOTALL)
+    said = block[0] if block else ""
+    for i in reversed(touching[:-1]):
+        agent, site = steps[i].agent, steps[i].site
+        _, of_cta, peer = site.what.partition(" @cta ")
+        place = rf"{re.escape(site.loc.short)}(?!\d)"
+        if f"{agent} " in said and of_cta + peer in said and re.search(place, said):
+            return i
+    return touching[-2]
 
 
 def _blocked_for_good(recorded: Sequence[RecordedStep], at: int) -> bool:
