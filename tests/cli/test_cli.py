@@ -14,6 +14,7 @@ import pytest
 
 import tilepipe as tp
 from tests.support.command import tilepipe
+from tilepipe import cli
 from tilepipe.kernels.common import tuned
 from tilepipe.kernels.gemm import heuristics as gemm_choice
 from tilepipe.kernels.gemm.config import GemmConfig
@@ -357,6 +358,21 @@ def test_a_full_disk_is_one_message(args: list[str]) -> None:
     assert done.returncode == 2
     assert "cannot write the output: No space left on device" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_file_that_cannot_be_read_is_not_the_output(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing() -> int:
+        raise FileNotFoundError(2, "No such file or directory", "weights.npy")
+
+    monkeypatch.setattr(cli, "_parsed", missing)
+    with pytest.raises(SystemExit) as done:
+        cli.main()
+    assert done.value.code == 2
+    assert capsys.readouterr().err == (
+        "error: [Errno 2] No such file or directory: 'weights.npy'\n"
+    )
 
 
 @pytest.mark.slow

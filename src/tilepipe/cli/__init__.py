@@ -49,10 +49,13 @@ def main() -> None:
             sys.stdout.flush()
     except streams.ReaderGone:
         os._exit(BROKEN_PIPE)  # what is still buffered cannot be written either
-    except OSError as error:
+    except streams.CannotWriteError as error:
         with contextlib.suppress(OSError):
             print(f"error: cannot write the output: {error.strerror}", file=sys.stderr)
         os._exit(2)
+    except OSError as error:  # of a file, which it names
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None
 

@@ -15,6 +15,10 @@ class ReaderGone(BaseException):
     """
 
 
+class CannotWriteError(OSError):
+    """The output cannot be written, for another reason: a full disk, say."""
+
+
 class _Pipe(io.FileIO):
     """A file descriptor, written to until its reader goes."""
 
@@ -23,11 +27,14 @@ class _Pipe(io.FileIO):
 
         Raises:
             ReaderGone: the reader has closed its end.
+            CannotWriteError: whatever else the system says.
         """
         try:
             return super().write(data)
         except BrokenPipeError:
             raise ReaderGone from None
+        except OSError as error:
+            raise CannotWriteError(error.errno, error.strerror) from None
 
 
 def guarded(stream: TextIO | None) -> TextIO:
