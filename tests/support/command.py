@@ -17,6 +17,7 @@ from unittest import mock
 import typer
 
 from tilepipe import cli
+from tilepipe.cli import common
 from tools.docs.shown import TERMINAL
 
 # Typer reads the signatures of all commands anew for each command that is called.
@@ -55,6 +56,9 @@ def tilepipe_in(words: Sequence[str], folder: Path) -> subprocess.CompletedProce
     with (
         chdir(folder),
         mock.patch.dict(os.environ, TERMINAL),
+        # what the consoles read when they were made
+        mock.patch.object(common.out, "_width", int(TERMINAL["COLUMNS"])),
+        mock.patch.object(common.err, "_width", int(TERMINAL["COLUMNS"])),
         mock.patch.object(sys, "path", [str(folder), *sys.path]),
     ):
         try:

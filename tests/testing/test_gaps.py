@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tilepipe.machine.happens_before import global_memory as global_order
+from tilepipe.machine.happens_before import global_history as global_order
 from tilepipe.testing import CheckFailed, check
 from tools.docs.readme import ROOT, blocks, run
 

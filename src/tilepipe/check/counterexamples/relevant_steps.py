@@ -39,7 +39,9 @@ def relevant_steps(
     if len(bytewise) > 1:
         touching = bytewise
     racing = isinstance(error, RaceError) and len(touching) > 1
-    since = _first_access(message, steps, touching) if racing else len(steps)
+    if racing:
+        touching = [_first_access(message, steps, touching), touching[-1]]
+    since = touching[0] if racing else len(steps)
     agents = {id(steps[i].agent) for i in touching if i >= since}
     kept = {
         id(s)

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 import tilepipe as tp
-from tilepipe.errors import Padding
 
 # float32 holds them, and what is left of them times a score
 SMALLEST_SCALE, LARGEST_SCALE = 2.0**-100, 2.0**100
@@ -66,7 +65,7 @@ def mapped(
         message, array = f"{kernel}: {name}: {found}", x if given is None else given
         wants, copy = found.padding, ""
         if wants is not None and isinstance(array, np.ndarray):
-            copy = _padded_copy(name, array, wants)
+            copy = _padded_copy(name, array, wants.extent, wants.padded)
         told = tp.BindError(message + copy)
         told.rule, told.padding = message, None if wants is None else replace(wants, operand=name)
         raise told from None
@@ -91,11 +90,13 @@ def unboxed(kernel: str, name: str, x: Array | None) -> tp.TensorMap | None:
     return None if x is None else mapped(kernel, name, x)
 
 
-def _padded_copy(name: str, x: npt.NDArray[Any], wants: Padding) -> str:
-    """Advice: a copy that TMA takes, in the order of the array."""
+def _padded_copy(name: str, x: npt.NDArray[Any], extent: int, padded: int) -> str:
+    """Advice: a copy that TMA takes, in the order of the array; `padded`: the elements of its
+    contiguous dimension, `extent` in the array.
+    """
     turned = x.shape[-1] > 1 and x.strides[-1] != x.itemsize  # columns are contiguous
     outer = (x.swapaxes(-1, -2) if turned else x).shape[:-1]
-    copy = f"np.zeros({(*outer, wants.padded)}, {name}.dtype)[..., :{wants.extent}]"
+    copy = f"np.zeros({(*outer, padded)}, {name}.dtype)[..., :{extent}]"
     return (
         f" {name} has strides of {x.strides} bytes. A copy that TMA takes: padded ="
         f" {copy}{'.swapaxes(-1, -2)' if turned else ''}; padded[...] = {name}"

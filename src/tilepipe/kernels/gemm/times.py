@@ -53,7 +53,8 @@ def place(cfg: Sm90Tiling) -> tuple[float, ...]:
 
 def alike(places: npt.ArrayLike, others: npt.ArrayLike) -> Floats:
     """How near each place is to each of some others: 1 for the same, less for others."""
-    x, y = np.asarray(places, dtype=np.float64), np.asarray(others, dtype=np.float64)
+    y = np.asarray(others, dtype=np.float64)
+    x = np.asarray(places, dtype=np.float64).reshape(-1, y.shape[1])  # which may be none
     apart = (x * x).sum(axis=1)[:, None] + (y * y).sum(axis=1) - 2 * x @ y.T
     found: Floats = np.exp(-np.maximum(apart, 0.0) / (2 * REACH**2))
     return found
