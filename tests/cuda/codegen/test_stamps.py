@@ -38,7 +38,8 @@ def without_stamps(text: str) -> Iterator[str]:
             inside = False
         stamp = r"\s*(Stamps stamps = |const bool blocks\w* = |if \(blocks\w*\) )?stamps?_\w+\("
         count = r"\s*const u32 stamps_before\w* = stamps\.at;"
-        if inside or re.match(rf"{stamp}|{count}|\s*if \(blocks\w*\)$", line):
+        wait = r"\s*grid_dependency_wait\(\);  // before stamps"
+        if inside or re.match(rf"{stamp}|{count}|{wait}|\s*if \(blocks\w*\)$", line):
             continue
         yield re.sub(r"(,? (u8\*|u32))? stamp(_memory|ed_ctas|_room)\b,?", "", line)
 

@@ -129,14 +129,15 @@ def source(
     setup = Context(module, Lines(1, lineinfo), Names(module.names, _RESERVED))
     instrument.begin(setup)
     _head(setup)
-    # Roles of a timed build write their stamps before a wait of the kernel's own may order that.
-    itself = not timed and any(isinstance(op, ops.GridDependencyWait) for op in every)
+    itself = any(isinstance(op, ops.GridDependencyWait) for op in every)
     early = any(isinstance(x.base, TensorParam) for op in walk(kernel.setup) for x in elements(op))
     if early and not itself:
         _wait_for_grid(setup)
     block(setup, kernel.setup)
     if not early and not itself:
         _wait_for_grid(setup)
+    if itself and timed:  # a role may store stamps before a wait of its own, or without one
+        setup.out.aside(f"{setup.use('grid_dependency_wait')}();  // before stamps are stored")
     roles = [_role(module, role, setup, name) for role, name in functions.items()]
     launch = _dispatch(
         setup,
