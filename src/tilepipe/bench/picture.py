@@ -72,11 +72,11 @@ class Scale:
         return sorted(found)
 
     def across(self, flop: float) -> float:
-        """How far right a product stands."""
+        """The place of a product on the axis of FLOP, in pixels."""
         return LEFT + (WIDTH - LEFT - RIGHT) * _share(flop, *self.flop)
 
     def down(self, ratio: float) -> float:
-        """How far below the top of its panel a ratio stands."""
+        """The place of a ratio below the top of its panel, in pixels."""
         return HIGH * (1 - _share(ratio, *self.ratios))
 
 

@@ -48,7 +48,7 @@ class Problem:
 
     @property
     def narrow(self) -> bool:
-        """Whether the cache has 8 bits, and descales."""
+        """True if the cache has 8 bits, and descales."""
         return self.cache.nbytes == 1
 
     @property

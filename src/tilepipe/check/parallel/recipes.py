@@ -131,7 +131,7 @@ def check_instance(
 
 
 def decided(explorer: Explorer, name: str, options: Options) -> Verdict | Postponed:
-    """What an explorer comes to, by the options."""
+    """The verdict on an explorer's launch; or how far it came where it may not be explored yet."""
     explorer.started -= options.spent
     try:
         return decide(explorer, options.explore, name, may_explore=options.may_explore)

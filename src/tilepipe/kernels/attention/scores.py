@@ -124,7 +124,7 @@ class ScoreChanges:
 
     @property
     def count(self) -> int:
-        """How many changes there are: 0 to 3."""
+        """The number of changes, 0 to 3."""
         return self.softcap + self.slopes + (self.function is not None)
 
     @property
