@@ -92,8 +92,8 @@ def test_fp8_with_row_scales(machine: Machine, monkeypatch: pytest.MonkeyPatch) 
 def test_fp8_sums_are_judged_by_how_many_products_they_have(
     k: int, right: bool, machine: Machine
 ) -> None:
-    """Both results had these errors at K = 8192 on an H200 (docs/performance.md): the largest is
-    right there, and not of 128 products.
+    """Both results had these errors at K = 8192 on an H200 (docs/performance/gemm.md): the largest
+    is right there, and not of 128 products.
     """
     made = operands.operands(Problem(64, 64, k, dtype=tp.float8_e4m3, scales="row"))
     want = made.want(0)

@@ -92,7 +92,7 @@ def fp8(rng: np.random.Generator, rows: int, k: int) -> Array:
 )
 def test_the_error_of_fp8_sums_grows_with_k(k: int, recorded: float | None) -> None:
     """The bound holds for what the tensor cores do, by emulation and as measured
-    (docs/performance.md), and is not ten times too wide.
+    (docs/performance/gemm.md), and is not ten times too wide.
     """
     rng = np.random.default_rng(k)
     a, b = fp8(rng, 32, k), fp8(rng, 32, k)

@@ -195,7 +195,9 @@ def test_what_is_chosen_is_the_best_candidate(
 def test_what_was_fastest_on_an_h200_is_chosen(
     shape: tuple[int, int, int], tile: tuple[int, int, str]
 ) -> None:
-    """Or within 0.4 % of it: docs/performance.md. An accumulator may take 192 registers."""
+    """Or within 0.4 % of it: docs/performance/gemm-variants.md. An accumulator may take 192
+    registers.
+    """
     chosen = heuristics.best(Problem(*shape))
     assert (chosen.bm, chosen.bn, chosen.schedule) == tile
 

@@ -129,7 +129,7 @@ def _packed_extreme(ctx: Context, op: ops.FragmentReduce, loops: RowLoops, x: st
 def _unpack_again(ctx: Context, op: ops.FragmentReduce) -> None:
     """Keeps the compiler, where several CTAs must fit in an SM, from holding all that it has
     unpacked of a wide row before a reduction for what reads it after: twice the registers of the
-    packed row (docs/performance.md, "Norms, softmax and cross entropy").
+    packed row (docs/performance/rows.md, "Norms, softmax and cross entropy").
 
     In loops, whose next rows are loaded meanwhile, it costs more than it saves.
     """

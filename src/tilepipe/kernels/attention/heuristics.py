@@ -42,9 +42,10 @@ def choose_sm90(
     block: tuple[int, int] | None = None,
     accumulate: str | None = None,
 ) -> AttentionConfig:
-    """The configuration that was fastest on an H200, of those measured (docs/performance.md), for d
-    and d_v of 64 or 128; smaller heads have that of the next of these. For larger ones, which were
-    not measured, as many keys as registers and shared memory hold.
+    """The configuration that was fastest on an H200, of those measured
+    (docs/performance/attention.md), for d and d_v of 64 or 128; smaller heads have that of the next
+    of these. For larger ones, which were not measured, as many keys as registers and shared memory
+    hold.
 
     d = 64: three warpgroups, since a fourth of the time goes into exponentials that the others'
     MMAs hide. d = 128: two, with tiles of 128 keys, and the queries of the next tile loaded ahead;

@@ -15,7 +15,7 @@ def choose_sm90(
     causal: bool, in_turns: bool, shared: bool, heads: int, s_kv: int, chip: tp.Chip
 ) -> BackwardConfig:
     """For `s_kv` keys of `heads` heads of K and V, those of all the batch, on a chip. Figures are
-    of an H200 (docs/performance.md, "In a fixed order").
+    of an H200 (docs/performance/attention.md, "In a fixed order").
 
     In any order, one head after the other where all tiles take the same time. Under a causal mask
     the tiles of keys that most queries see go first, of a few heads whose Q and dO stay in L2: of

@@ -81,8 +81,8 @@ def _part(cfg: GatedGemmConfig) -> int:
 
 def _stores_lines(cfg: GatedGemmConfig) -> bool:
     """True if stores are of 64 bytes of a row of C at least, where the tensor cores idle during
-    them (an H200's figures for 256×160 and 256×192 are in docs/performance.md). Ping-pong hides
-    narrower ones.
+    them (an H200's figures for 256×160 and 256×192 are in docs/performance/gemm-variants.md).
+    Ping-pong hides narrower ones.
     """
     return cfg.schedule == "pingpong" or cfg.bn % 64 == 0
 

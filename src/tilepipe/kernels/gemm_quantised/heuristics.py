@@ -1,5 +1,5 @@
 """Which configuration of the GEMM of quantised weights for which product. Figures in
-docs/performance.md.
+docs/performance/gemm-variants.md.
 """
 
 from __future__ import annotations

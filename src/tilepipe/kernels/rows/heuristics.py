@@ -1,9 +1,9 @@
 """Which configuration of a kernel of rows for which rows.
 
-Measured on an H100 (docs/performance.md): what counts is that a CTA has its loads in flight at once
-and that many CTAs share an SM. A row that a warp's registers do not hold well is shared by warps,
-then by the CTAs of a cluster. Backward norms, which add up columns, stay and load the
-next row ahead, where that takes no more registers than there are.
+Measured on an H100 (docs/performance/rows.md): what counts is that a CTA has its loads in flight at
+once and that many CTAs share an SM. A row that a warp's registers do not hold well is shared by
+warps, then by the CTAs of a cluster. Backward norms, which add up columns, stay and load the next
+row ahead, where that takes no more registers than there are.
 """
 
 from __future__ import annotations

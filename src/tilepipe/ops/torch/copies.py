@@ -13,7 +13,7 @@ WORDS = ((8, torch.int64), (4, torch.int32), (2, torch.bfloat16))  # moved as th
 
 def copy(to: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     """Copies `x` to `to`, of its shape and dtype; `to`. Large ones by a kernel that reads rows
-    that begin anywhere twice as fast as PyTorch's copy (docs/performance.md).
+    that begin anywhere twice as fast as PyTorch's copy (docs/performance/gemm.md).
     """
     if not x.is_cuda or x.numel() * x.element_size() < LEAST_BYTES:
         return to.copy_(x)
