@@ -21,8 +21,8 @@ import numpy as np
 from gemm_model import REGIMES, Ints, Measured, judge_all, read
 from gemm_shapes import judged
 from tilepipe.kernels.gemm import times_data
-from tilepipe.kernels.gemm.times import PRODUCT_TRAITS, Floats, alike
 from tilepipe.kernels.gemm.times_constants import H200, Constants
+from tilepipe.kernels.gemm.times_facts import PRODUCT_TRAITS, Floats, alike
 
 SHARP = 30.0  # of the soft choice that is fitted: how much the fastest by the model counts
 NEAR = 6.0  # how much more the times of fast configurations count than those of slow ones
@@ -126,7 +126,7 @@ class Corrections:
         self.measured, self.model = measured, model
         self.points = spread(np.array(measured.settings.places), POINTS)
         near = alike(measured.settings.places, self.points)
-        product = measured.facts.traits
+        product = measured.facts.traits.T
         self.inputs = (near[:, :, None] * product[:, None, :]).reshape(len(near), -1)
         held = alike(self.points, self.points) + NOTHING * np.eye(len(self.points))
         self.held = np.kron(held, np.eye(PRODUCT_TRAITS))

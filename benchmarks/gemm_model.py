@@ -24,8 +24,9 @@ from gemm_configs import config, text
 from gemm_shapes import Shape, judged
 from tilepipe.kernels.gemm.heuristics import ranked
 from tilepipe.kernels.gemm.model import Problem
-from tilepipe.kernels.gemm.times import Facts, Floats, Settings, Table
+from tilepipe.kernels.gemm.times import Table
 from tilepipe.kernels.gemm.times_constants import H200, Constants
+from tilepipe.kernels.gemm.times_facts import Facts, Floats, Settings
 
 REGIMES = "burst", "steady"
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -98,7 +99,7 @@ class Measured:
         counts = [len(t.words) for t in times]
         self.starts: Ints = np.cumsum([0, *counts[:-1]])
         self.of: Ints = np.repeat(np.arange(len(times)), counts)
-        self.facts = Facts(*(np.array(x)[self.of] for x in zip(*of_shape, strict=True)))
+        self.facts = Facts(*(np.array(x).T[..., self.of] for x in zip(*of_shape, strict=True)))
         self.us = np.concatenate([t.us for t in times], axis=1)
         longer = np.log(self.us[1] / self.us[0])
         known = ~np.isnan(longer)

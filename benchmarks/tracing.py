@@ -1,5 +1,5 @@
-"""How long a user waits before anything runs: importing tilepipe, tracing a kernel, printing it,
-compiling it.
+"""How long a user waits before anything runs: importing tilepipe, choosing a configuration for a
+shape, tracing a kernel, printing it, compiling it.
 
 python benchmarks/tracing.py [--runs N]
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import random
 import re
 import statistics
 import subprocess
@@ -66,6 +67,23 @@ def by_package(modules: dict[str, float]) -> list[tuple[str, float]]:
         package = name.split(".", 1)[0]
         totals[package] = totals.get(package, 0.0) + seconds
     return sorted(totals.items(), key=lambda item: -item[1])
+
+
+def choice_seconds(count: int) -> list[tuple[str, float, float]]:
+    """(what is chosen for, seconds of the first choice, median of the others): the GEMM's
+    configuration for shapes that are all new, by the model alone.
+    """
+    from tilepipe.kernels.gemm.heuristics import SMALL, Problem, best
+
+    draw, small = random.Random(0), SMALL[-1][0]
+    times: dict[bool, list[float]] = {False: [], True: []}
+    while min(map(len, times.values())) < count:
+        m, n, k = (8 * int(2 ** draw.uniform(0, 11)) for _ in range(3))
+        start = time.perf_counter()
+        best(Problem(m, n, k))
+        times[m * n < small].append(time.perf_counter() - start)
+    names = {False: f"C of {small:,} elements or more", True: "smaller C, so small tiles only"}
+    return [(names[x], of_size[0], statistics.median(of_size)) for x, of_size in times.items()]
 
 
 def kernel_seconds(runs: int) -> list[tuple[str, float, float]]:
@@ -138,6 +156,10 @@ def main() -> int:
     for step, first, others in kernel_seconds(options.runs):
         steps.add_row(step, f"{first * 1e3:.2f}", f"{others * 1e3:.2f}")
     console.print(steps)
+    choices = Table("configuration for", "first, ms", "median of others, µs", title="choosing")
+    for size, first, others in choice_seconds(1000):
+        choices.add_row(size, f"{first * 1e3:.1f}", f"{others * 1e6:.1f}")
+    console.print(choices)
     heavy = [package for package, _ in packages if package in HEAVY]
     if heavy:
         console.print(f"imported, and should not be: {', '.join(heavy)}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import random
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from typing import Any
 
@@ -17,8 +19,9 @@ from tilepipe.kernels.gemm import heuristics, times_constants
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.heuristics import Problem
 from tilepipe.kernels.gemm.model import L2_BYTES, off_line, predicted_us
-from tilepipe.kernels.gemm.times import Facts, Floats, Settings, Table
+from tilepipe.kernels.gemm.times import Scratch, Table
 from tilepipe.kernels.gemm.times_constants import H200, Constants
+from tilepipe.kernels.gemm.times_facts import Facts, Floats, Settings, place
 
 SHAPES = ((64, 64, 64), (2304, 2304, 2304), (16, 5120, 2880), (7000, 5000, 3000), (100, 8, 8))
 
@@ -119,16 +122,17 @@ def test_odd_extents_take_what_their_padded_copies_take(
 
 
 def by_the_equation(cfg: GemmConfig, problem: Problem, c: Constants) -> tuple[float, float]:
-    """What stands at the head of `times_constants`, without corrections, for operands on lines."""
+    """What stands at the head of `times_constants`, of one configuration."""
+    rows_off, store_off = off_line(2 * problem.k), off_line(2 * problem.n)
     m, n = (problem.m, problem.n) if cfg.swap == "none" else (problem.n, problem.m)
     rows, cols = m / (cfg.bm * cfg.cluster), n / (cfg.bn * cfg.cluster_n)
     size, k_bytes = cfg.cluster_size, cfg.bk * 2
-    tiles = math.ceil(rows) * math.ceil(cols)
+    tiles = math.ceil(rows) * math.ceil(cols) * problem.batch
     waves = math.ceil(tiles / tp.H200.resident_clusters(size))
     ctas = tiles / waves * size
     steps = math.ceil(problem.k / (cfg.bk * cfg.split_k))
     a, b = k_bytes * cfg.bm / cfg.cluster_n, k_bytes * cfg.bn / cfg.cluster
-    inputs, results = 2 * problem.k * (m + n), 2 * m * n
+    inputs, results = 2 * problem.k * (m + n) * problem.batch, 2 * m * n * problem.batch
     new = inputs / (tiles * steps * size * (a + b))
 
     pingpong = cfg.schedule == "pingpong"
@@ -137,6 +141,7 @@ def by_the_equation(cfg: GemmConfig, problem: Problem, c: Constants) -> tuple[fl
     loaded = a * (1 + c.outside * (1 - rows / math.ceil(rows)))
     loaded += b * (1 + c.outside * (1 - cols / math.ceil(cols)))
     load = loaded * (1 / c.sm_loads + ctas / c.chip_loads + new * c.missed / c.sm_loads)
+    load *= (*c.skew, 1.0)[rows_off]
     wait = (c.latency + c.far * new) / (cfg.stages - 1)
     shared = 0 if cfg.split_k > 1 else min(size, 3) - 1
     filled = k_bytes * (cfg.bm + cfg.bn) / c.fill[shared]
@@ -146,6 +151,7 @@ def by_the_equation(cfg: GemmConfig, problem: Problem, c: Constants) -> tuple[fl
     boxes = cfg.rows / 64 * cfg.bn / cfg.split_k / width
     filled = math.ceil(boxes / slices_of_slot(tp.bfloat16, cfg))
     store = c.store * cfg.bm * cfg.bn / (128 * 256) + c.slice * filled + c.box * boxes
+    store *= (c.skewed_store if store_off < 2 else 1.0) * (c.extras if problem.extras else 1.0)
     hidden = c.hidden if pingpong else 0.0
     once = 0.0 if size == 1 else c.join[size > 2]
     if cfg.split_k > 1:
@@ -156,6 +162,7 @@ def by_the_equation(cfg: GemmConfig, problem: Problem, c: Constants) -> tuple[fl
     again = sum(
         x * min(1, x / L2_BYTES)
         for x, readers in ((2 * m * problem.k, n), (2 * n * problem.k, m))
+        for x in [x * problem.batch]
         if readers > 256
     )
     memory = (inputs + c.written * results) / c.dram + again / c.again
@@ -163,20 +170,93 @@ def by_the_equation(cfg: GemmConfig, problem: Problem, c: Constants) -> tuple[fl
     stored = k_bytes * (cfg.bm + cfg.bn)
     power = cycles / c.mma_power + stored / c.fill_power + (a + b) / c.load_power
     power = tiles * steps * size * power + (inputs + results) / c.dram_power
-    pause = (body**4 + memory**4) ** (1 / 4)
-    return pause, (pause**4 + power**4) ** (1 / 4)
+    factor = 1.0 + correction(cfg, problem, c)
+    pause = (body**4 + memory**4) ** (1 / 4) * factor
+    return pause, (pause**4 + (power * factor) ** 4) ** (1 / 4)
 
 
-@pytest.mark.parametrize("shape", [(2048, 4096, 4096), (100, 2944, 8192), (8192, 256, 640)])
+def correction(cfg: GemmConfig, problem: Problem, c: Constants) -> float:
+    """What the places that are known say of a configuration, by how like it is to each."""
+    m, n, k = (
+        max(-6.0, min(math.log2(x) - 10.5, 5.0)) / 4 for x in (problem.m, problem.n, problem.k)
+    )
+    off = float(off_line(2 * problem.k) < 3), float(off_line(2 * problem.n) < 2)
+    traits = 1, m, n, k, *off, m * m, n * n, k * k, m * n, m * k, n * k
+    here, total = place(cfg), 0.0
+    for there, weights in c.corrections.items():
+        apart = sum((x - y) ** 2 for x, y in zip(here, there, strict=True))
+        weight = sum(w * x for w, x in zip(weights, traits, strict=True))
+        total += math.exp(-apart / (2 * 1.5**2)) * weight
+    return total
+
+
+KINDS = (
+    Problem(2048, 4096, 4096),
+    Problem(100, 2944, 8192),
+    Problem(8192, 256, 640),
+    Problem(1000, 1001, 1500),
+    Problem(333, 2056, 8, batch=24),
+    Problem(16, 5120, 2888, extras=True),
+    Problem(20000, 4104, 16400),
+)
+
+
+@pytest.mark.parametrize("problem", KINDS)
+@pytest.mark.parametrize("corrected", [False, True])
 def test_times_are_those_of_the_equation_in_the_docstring(
-    shape: tuple[int, int, int], configs: list[GemmConfig]
+    problem: Problem, corrected: bool, configs: list[GemmConfig]
 ) -> None:
-    some, problem, constants = configs[::7], Problem(*shape), replace(H200, corrections={})
+    constants = H200 if corrected else replace(H200, corrections={})
+    some = configs[::7]
     assert {1, 2, 4} <= {cfg.cluster_size for cfg in some}
     assert {1, 2, 4} <= {cfg.split_k for cfg in some}
-    found = times(some, problem, constants)
+    settings = Settings(some, problem.dtype, problem.out_dtype, tp.H200)
+    found = np.array(Table(settings, constants, problem.extras).times(Facts.of(problem)))
     expected = np.array([by_the_equation(cfg, problem, constants) for cfg in some]).T
     np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("problem", KINDS)
+def test_what_is_chosen_is_the_fastest_by_the_equation(problem: Problem) -> None:
+    """The choice is made in float32, among hundreds at once."""
+    ranked = heuristics.ranked(problem)
+    found = [us for _, us in ranked[:40]]
+    expected = [math.prod(by_the_equation(cfg, problem, H200)) ** 0.5 for cfg, _ in ranked[:40]]
+    np.testing.assert_allclose(found, expected, rtol=2e-6)
+    assert ranked[0][0] == heuristics.best(problem)
+    assert expected[0] < min(expected) * (1 + 2e-6)
+
+
+def test_several_products_at_once_have_the_times_that_each_has_alone(
+    configs: list[GemmConfig],
+) -> None:
+    """As the fit has them: an element for each configuration, each with a product of its own."""
+    some = configs[: len(KINDS)]
+    settings = Settings(some, tp.bfloat16, tp.bfloat16, tp.H200)
+    facts = Facts(*(np.array(x).T for x in zip(*map(Facts.of, KINDS), strict=True)))
+    together = np.array(Table(settings, H200).times(facts))
+    alone = [times([cfg], problem)[:, 0] for cfg, problem in zip(some, KINDS, strict=True)]
+    np.testing.assert_allclose(together, np.array(alone).T, rtol=1e-12)
+
+
+def test_threads_choose_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each works in arrays of its own."""
+    problems = [Problem(1000 + 8 * i, 2000 + 16 * i, 500 + 24 * i) for i in range(100)]
+    (_, table) = heuristics._known(problems[0], tp.H200)
+    expected = [table.scores(problem) for problem in problems]
+    powers, here = Table.powers, threading.Barrier(4)
+
+    def met(self: Table, facts: Facts, scratch: Scratch) -> tuple[Floats, Floats]:
+        """All threads have their arrays before one of them writes."""
+        here.wait(60)
+        found = powers(self, facts, scratch)
+        here.wait(60)
+        return found
+
+    monkeypatch.setattr(Table, "powers", met)
+    with ThreadPoolExecutor(4) as pool:
+        for scores, wanted in zip(pool.map(table.scores, problems), expected, strict=True):
+            np.testing.assert_array_equal(scores, wanted)
 
 
 def test_each_constant_has_its_place_in_the_equation_and_a_meaning() -> None:

@@ -14,6 +14,7 @@ from tilepipe.kernels.gemm.config import GemmConfig
 SLOT_BYTES = BLOCK_ROWS * 128
 MMA_K_BYTES = 32  # of K in one wgmma
 TMA_PITCH = 16  # bytes of which the distance of rows is a multiple
+OFF_LINE = 3, 0, 1, 0, 2, 0, 1, 0  # `off_line` of rows of so many times that, and of 8 more
 BARRIERS = 1024  # bytes left for mbarriers and alignment
 
 
@@ -125,8 +126,7 @@ def off_line(row_bytes: int) -> int:
     TMA wants a pitch of whole 16 bytes, so operations copy other operands to rows that are padded
     to that, and write other results to such rows: the pitch is that of the padded rows.
     """
-    pitch = -(-row_bytes // TMA_PITCH) * TMA_PITCH
-    return min((pitch & -pitch).bit_length() - 5, 3)
+    return OFF_LINE[-(-row_bytes // TMA_PITCH) % len(OFF_LINE)]
 
 
 def predicted_us(

@@ -37,8 +37,8 @@ allows:
              + (bytes of A and B + bytes of C) / dram_power
 
 Each of the three is multiplied by the same correction: 1 + the sum of what `corrections` has for
-places of configurations, each as far as the configuration is like that place (`times.alike`), times
-the traits of the product. Then
+places of configurations, each as far as the configuration is like that place (`alike` in
+`times_facts`), times the traits of the product. Then
 
     after a pause    = (body⁴ + memory⁴)^¼
     in steady state  = (body⁴ + memory⁴ + power⁴)^¼
@@ -96,8 +96,8 @@ class Constants:
         fill_power: the same, of bytes that are written to shared memory.
         load_power: the same, of bytes that are loaded from L2.
         dram_power: the same, of bytes that are read from memory and written to it.
-        corrections: weights without unit: for some places of configurations (`times.place`), one
-            for each element of `Facts.traits`.
+        corrections: weights without unit: for some places of configurations (`place` in
+            `times_facts`), one for each element of `Facts.traits`.
     """
 
     start: float
