@@ -58,6 +58,7 @@ class Site:
         one_place: an atomic addition by the lanes of a warp to one element that is the same for all
             of them, whose numbers the program takes for different ones.
         releases: an atomic operation that writes, whatever it finds, and releases by itself.
+        by_each: each agent of the role performs it where one does: it stands in no branch.
     """
 
     id: int
@@ -92,6 +93,7 @@ class Site:
     adds: Literal["", "integers", "floats"] = ""
     one_place: bool = False
     releases: bool = False
+    by_each: bool = False
 
     @property
     def crosses(self) -> bool:

@@ -47,12 +47,17 @@ _SYNC = {op: op.sync & ~op.facts.sync for op in ops.EVERY}
 
 
 def describe(
-    op: Op, number: int, role: str, tensors: dict[int, int], by_parity: frozenset[str]
+    op: Op,
+    number: int,
+    role: str,
+    tensors: dict[int, int],
+    by_parity: frozenset[str],
+    by_each: bool,
 ) -> OpSite:
     """The site of an op.
 
     `tensors`: id of a `TensorParam` -> its index. `by_parity`: the names of the barrier arrays that
-    some wait names by parity.
+    some wait names by parity. `by_each`: `Site.by_each`.
     """
     if not op.acts:  # the machine never sees it; more than half of a kernel's ops are such
         return OpSite(number, op.loc, op.kind, op.kind, role, op=op)
@@ -83,7 +88,7 @@ def describe(
     place, place_a, *_ = *(x for x in operands if isinstance(x, Tmem)), None, None
     facts |= {"place": place, "place_a": place_a}
     facts["scales"] = tuple(x for x in operands if isinstance(x, TmemScales))
-    return OpSite(number, op.loc, op.name, text_of(op), role, op=op, **facts)
+    return OpSite(number, op.loc, op.name, text_of(op), role, op=op, by_each=by_each, **facts)
 
 
 def _settings(op: Op) -> dict[str, Any]:

@@ -13,9 +13,16 @@ import numpy.typing as npt
 
 from tilepipe.errors import BarrierError
 from tilepipe.ir.chip import MAX_COUNT, MAX_TX_BYTES
-from tilepipe.machine.actors import BLOCKED, Actor, Blocked
+from tilepipe.machine.actors import BLOCKED, Blocked
 from tilepipe.machine.agents import Agent
-from tilepipe.machine.barriers.state import INVALIDATED, LIVE, WORD_BYTES, Mbarrier, Released
+from tilepipe.machine.barriers.state import (
+    INVALIDATED,
+    LIVE,
+    WORD_BYTES,
+    Mbarrier,
+    MbarrierArrival,
+    Released,
+)
 from tilepipe.machine.cta import Arriver, Cta
 from tilepipe.machine.faults import mbarriers as faults
 from tilepipe.machine.happens_before import flags
@@ -61,7 +68,7 @@ def complete(m: Machine, bar: Mbarrier, site: Site) -> None:
         bar.known |= bar.completion_bits[0]
     bar.expected = 0
     arrivals = bar.arrivals
-    repeats = len(arrivals) > 1 and len({id(agent) for agent, _, _ in arrivals}) < len(arrivals)
+    repeats = len(arrivals) > 1 and len({a.who for a in arrivals}) < len(arrivals)
     if repeats and bar.repeated_arrivals is None:
         bar.repeated_arrivals = bar.phase - 1, arrivals
     bar.last_arrivals, bar.arrivals = arrivals, []
@@ -167,7 +174,7 @@ def mbar_arrive(
         m.journal.touch(Touch.ARRIVE, b, b.phase, mask)
     alone = b.by_parity and n == b.count and mask & (mask - 1) == 0 and not b.expected
     phase = b.phase
-    arrived(m, b, ag, site, n, ag.time)
+    arrived(m, b, MbarrierArrival(ag, site, n, (mask & -mask).bit_length() - 1 >> 5), ag.time)
     if alone and b.phase > phase:  # the thread knows that the phase is complete
         if m.world.program.addressed:
             ag.acquire(mask, b.completion_bits[0])
@@ -216,19 +223,20 @@ def _events(m: Machine, cta: Cta, rank: int) -> int:
     return bits
 
 
-def arrived(m: Machine, b: Mbarrier, ag: Actor, site: Site, n: int, time: float) -> None:
-    """`n` arrivals take effect; at least `n` are pending."""
-    b.arrivals.append((ag, site, n))
-    b.pending -= n
+def arrived(m: Machine, b: Mbarrier, arrival: MbarrierArrival, time: float) -> None:
+    """Arrivals take effect; at least as many are pending."""
+    b.arrivals.append(arrival)
+    b.arrivers[arrival.who] = arrival
+    b.pending -= arrival.number
     if m.world.recorder is not None:
-        m.world.recorder.arrived(b, ag, site, time)
+        m.world.recorder.arrived(b, arrival.agent, arrival.site, time)
     if time > b.acc_time:
         b.acc_time = time
     if b.pending == 0:
         if b.tx == 0:
-            complete(m, b, site)
+            complete(m, b, arrival.site)
         elif b.tx < 0:
-            faults.too_many_bytes(m, b, site)
+            faults.too_many_bytes(m, b, arrival.site)
 
 
 def mbar_expect(
@@ -276,6 +284,7 @@ def mbar_drop(
         )
     b.count -= dropped
     mbar_arrive(m, ag, site, mask, bar, count, cta)
+    b.arrivers.clear()  # who arrives in the phases after this one is not known
 
 
 def check_stays_open(m: Machine, ag: Agent, site: Site, mask: int, bar: int, count: int) -> None:

@@ -67,6 +67,22 @@ class Released:
         self.known &= ~dead
 
 
+class MbarrierArrival(NamedTuple):
+    """`number` arrivals of an agent on an mbarrier by one op. `warp`: the first of its warps that
+    arrive; -1 where the op is asynchronous.
+    """
+
+    agent: Actor
+    site: Site
+    number: int
+    warp: int
+
+    @property
+    def who(self) -> tuple[int, int]:
+        """The warp that arrives."""
+        return self.agent.uid, self.warp
+
+
 class Mbarrier(Released):
     """One mbarrier.
 
@@ -78,10 +94,11 @@ class Mbarrier(Released):
         tx: bytes still to come (negative: delivered early). expected: bytes announced in this
             phase.
         copies: the TMA loads issued in it. inflight: their bytes not landed yet.
-        arrivals: (agent, site, count) of the arrivals of this phase, for messages. last_arrivals,
-            last_copies: of the phase before.
+        arrivals: those of this phase, for messages. last_arrivals, last_copies: of the phase
+            before. arrivers: the latest arrival of each warp that has arrived since the
+            initialisation.
         completions: phases completed since the CTA started.
-        repeated_arrivals: (phase, arrivals) of the first phase in which an agent arrived twice; for
+        repeated_arrivals: (phase, arrivals) of the first phase in which a warp arrived twice; for
             messages.
         completed_by: the op whose arrival, or bytes, completed the phase before; for messages.
         init_bit: the bit of its initialisation, in a cluster or in a role; fenced, proxy_bit: bits
@@ -98,6 +115,7 @@ class Mbarrier(Released):
         "address",
         "array",
         "arrivals",
+        "arrivers",
         "by_parity",
         "completed_by",
         "completion_bits",
@@ -158,8 +176,9 @@ class Mbarrier(Released):
         self.count = self.pending = self.tx = self.expected = self.inflight = 0
         self.phase = _NEVER
         self.copies: list[TmaLoadUnit] = []
-        self.arrivals: list[tuple[Actor, Site, int]] = []
-        self.last_arrivals: list[tuple[Actor, Site, int]] = []
+        self.arrivals: list[MbarrierArrival] = []
+        self.last_arrivals: list[MbarrierArrival] = []
+        self.arrivers: dict[tuple[int, int], MbarrierArrival] = {}
         self.last_copies: list[TmaLoadUnit] = []
         self.init_bit = self.fenced = self.proxy_bit = self.far = 0
         self.completion_bits = (0, 0)
@@ -167,7 +186,7 @@ class Mbarrier(Released):
         self.initialiser: tuple[int, int] = (-1, 0)
         self.init_site: Site | None = None
         self.completed_by: Site | None = None
-        self.repeated_arrivals: tuple[int, list[tuple[Actor, Site, int]]] | None = None
+        self.repeated_arrivals: tuple[int, list[MbarrierArrival]] | None = None
 
     def forget(self, dead: int) -> None:
         Released.forget(self, dead)

@@ -159,7 +159,7 @@ class _Report:
             if isinstance(on, Mbarrier):
                 lines += [
                     f"      arrived in this phase: {n} by {a}, {s.loc.short}"
-                    for a, s, n in on.arrivals
+                    for a, s, n, _ in on.arrivals
                 ]
                 lines += [
                     f"      copy of this phase: {u.nbytes:,} bytes,"
@@ -399,7 +399,7 @@ class _Report:
                 if other is bar or other.address != bar.address or awaited:
                     continue
                 passed = other.last_arrivals if other.phase > bar.phase else []
-                for agent, site, _ in [*other.arrivals, *passed]:
+                for agent, site, *_ in [*other.arrivals, *passed]:
                     if "shared::cluster" in site.kind:
                         return (
                             f" Meanwhile {agent} ({site.loc.short}) arrived on {other.where}, where"

@@ -26,7 +26,7 @@ def begins_late(
         if isinstance(bar, Mbarrier) and wait.phase == bar.phase == 0 and not view.users(bar)
     ]
     for wait, bar in first:
-        untried = not m.world.counts[wait.site.id] and not _has_filled(m, wait.agent)
+        untried = not view.has_waited(m, wait.agent, bar) and not _has_filled(m, wait.agent)
         if untried and bar.side is not None and not bar.side.fills:
             parity = bar.cta.words["parity 1"]
             return wait, (

@@ -27,7 +27,7 @@ def released_to_none(m: Machine, old: Access, new: Access) -> str:
     that CTA: it is relaxed, or its scope is that of another CTA. "" where there is none.
     """
     for bar in m.ctas[new.agent.cta.rank].bars:
-        for agent, site, _ in reversed(bar.last_arrivals):
+        for agent, site, *_ in reversed(bar.last_arrivals):
             other = bar.cta.rank != old.agent.cta.rank
             if agent is not old.agent or not (site.relaxed or (site.near and other)):
                 continue

@@ -6,7 +6,7 @@ from typing import NoReturn
 
 from tilepipe.errors import RaceError
 from tilepipe.ir.facts import Group
-from tilepipe.machine.faults import flags, groups, handed_on
+from tilepipe.machine.faults import counts, flags, groups, handed_on
 from tilepipe.machine.happens_before.events import Event, GlobalOrder
 from tilepipe.machine.machine import Machine
 
@@ -26,6 +26,7 @@ def race(m: Machine, order: GlobalOrder, old: Event | None, verb: str, new: Even
         or flags.unordered(m, old)
         or (flags.withheld(m, old, ag) if old.cluster == m.cluster_id else "")
         or handed_on.why(m, order, old, new)
+        or (counts.unordered(m, old.agent, ag) if old.cluster == m.cluster_id else "")
         or _global_remedy(m, old, new)
     )
     raise RaceError(

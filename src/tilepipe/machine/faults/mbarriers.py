@@ -8,16 +8,24 @@ from tilepipe.errors import BarrierError
 from tilepipe.ir.facts import Sync
 from tilepipe.machine import rules
 from tilepipe.machine.actors import Actor
-from tilepipe.machine.barriers.state import INVALIDATED, LIVE, Mbarrier, TmaLoadUnit
+from tilepipe.machine.barriers.state import (
+    INVALIDATED,
+    LIVE,
+    Mbarrier,
+    MbarrierArrival,
+    TmaLoadUnit,
+)
 from tilepipe.machine.cta import Cta
-from tilepipe.machine.faults import root_causes as causes, waits
+from tilepipe.machine.faults import counts, root_causes as causes, waits
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.sites import Site
 from tilepipe.machine.thread_masks import warps_of
 
 
-def _arrivals(arrivals: list[tuple[Actor, Site, int]]) -> str:
-    return "\n".join(f"    {n} by {a}, {site.what}, at {site.loc.short}" for a, site, n in arrivals)
+def _arrivals(arrivals: list[MbarrierArrival]) -> str:
+    return "\n".join(
+        f"    {n} by {a}, {site.what}, at {site.loc.short}" for a, site, n, _ in arrivals
+    )
 
 
 def _announce(m: Machine, bar: Mbarrier, excess: str) -> str:
@@ -97,6 +105,7 @@ def cannot_arrive(
         _all_arrive(bar, n, mask)
         or waits.repeated(m, ag)
         or causes.completed_by_bytes(m, [bar])
+        or _low(m, bar, " Or one side arrives twice, without having waited for the phase before.")
         or causes.ran_ahead(m.ctas, m.world.program.sites)
         or f"Either the count of {bar.array} is too low (it is {bar.count}), or one side arrives"
         " twice, for instance without having waited until the stage was free"
@@ -110,6 +119,15 @@ def cannot_arrive(
         f"  On hardware this is undefined. {remedy}",
         site.loc,
     )
+
+
+def _low(m: Machine, bar: Mbarrier, otherwise: str) -> str:
+    """That a barrier, or else another of the cluster, counts too few arrivals; `otherwise`: what
+    it may be else.
+    """
+    bars = [bar, *(other for cta in m.ctas for other in cta.bars if other is not bar)]
+    low = counts.too_low(m, bars)
+    return f"{low}{otherwise}" if low else ""
 
 
 def _all_arrive(bar: Mbarrier, n: int, mask: int) -> str:
@@ -164,22 +182,23 @@ def lapped(m: Machine, bar: Mbarrier, site: Site, ag: Actor, phase: int, lanes: 
         phase = waits.phase_meant(ag, bar, phase)
     frees = bar.side is not None and not bar.side.fills
     seen = f"after it has seen phase {phase}" if phase >= 0 else "once it has begun"
-    unknown = (
-        f"The arriving {ag.cta.words['warp']} ran ahead: it must wait on"
+    ahead = (
+        f"he arriving {ag.cta.words['warp']} ran ahead: it must wait on"
         f" {'a' if frees else 'an (empty)'} barrier that {ag} arrives on {seen}."
     )
-    unknown += f" Or the count of {bar.count} is too low, and this was an over-arrival."
+    unknown = f"T{ahead} Or the count of {bar.count} is too low, and this was an over-arrival."
     if m.world.program.addressed:
         unknown += f" Or the parity given here, which is that of {waits.named(phase)}, is wrong."
-    arrived = [by for by, _, _ in bar.last_arrivals]
+    arrived = [arrival.agent for arrival in bar.last_arrivals]
     remedy = (
         waits.again(ag, bar, phase, lanes)
         or next(filter(None, (waits.repeated(m, by, ag) for by in arrived)), "")
         or (waits.both_first(m, ag, bar, site, arrived) if phase < 0 else "")
         or causes.out_of_turn([m.ctas[bar.cta.rank]])
+        or causes.completed_by_bytes(m, m.ctas[bar.cta.rank].bars)
+        or _low(m, bar, f" Or t{ahead}")
         or causes.ran_ahead([m.ctas[bar.cta.rank]])
         or causes.ran_ahead(m.ctas)
-        or causes.completed_by_bytes(m, m.ctas[bar.cta.rank].bars)
         or unknown
     )
     tests = Sync.TEST in site.sync

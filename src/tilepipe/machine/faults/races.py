@@ -11,6 +11,7 @@ from tilepipe.ir.facts import Group, Unit
 from tilepipe.machine import rules
 from tilepipe.machine.actors import Actor
 from tilepipe.machine.faults import (
+    counts,
     flags,
     groups,
     handed_on,
@@ -60,7 +61,7 @@ def _late_expect(m: Machine, access: Access, reader: Actor) -> str | None:
             and bar.last_arrivals
             and not bar.last_copies
         ):
-            agent, site, _ = bar.last_arrivals[-1]
+            agent, site, *_ = bar.last_arrivals[-1]
             only = bar.cta.words["mbarrier.expect_tx"]
             return (
                 f"The arrive by {agent} at {site.loc.short} completed phase {bar.phase - 1} of"
@@ -83,8 +84,9 @@ def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
     story = (
         waits.unordered(m, old, new)
         or causes.out_of_turn(m.ctas)
-        or causes.ran_ahead(m.ctas, m.world.program.sites)
         or causes.completed_by_bytes(m, m.ctas[slot.cta.rank].bars)
+        or counts.unordered(m, old.agent, new.agent)
+        or causes.ran_ahead(m.ctas, m.world.program.sites)
     )
     if story:
         return story

@@ -16,11 +16,11 @@ from tilepipe.ir.facts import Sync
 from tilepipe.machine.actors import Actor
 from tilepipe.machine.barriers.state import Mbarrier, NamedState, TmaLoadUnit
 from tilepipe.machine.cta import Cta
-from tilepipe.machine.faults.view import executed
+from tilepipe.machine.faults import view
 from tilepipe.machine.happens_before.accesses import Access
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.program import RingSide
-from tilepipe.machine.sites import OWN, Site
+from tilepipe.machine.sites import Site
 
 # -- rings -----------------------------------------------------------------------------
 
@@ -53,8 +53,8 @@ def _latest(bar: Mbarrier) -> tuple[int, str]:
     arrivals, phase = (
         (bar.arrivals, bar.phase) if bar.arrivals else (bar.last_arrivals, bar.phase - 1)
     )
-    who = sorted({f"{agent} at {site.loc.short}" for agent, site, _ in arrivals})
-    known = arrivals and all(agent.cta is bar.cta for agent, _, _ in arrivals)
+    who = sorted({f"{agent} at {site.loc.short}" for agent, site, *_ in arrivals})
+    known = arrivals and all(agent.cta is bar.cta for agent, *_ in arrivals)
     return (phase if known else -1), ", ".join(who[:3]) + (", ..." if len(who) > 3 else "")
 
 
@@ -202,16 +202,17 @@ def ran_ahead(ctas: Iterable[Cta], sites: Iterable[Site] = ()) -> str:
         phase, arrivals = bar.repeated_arrivals
         if len(arrivals) != bar.count:
             continue
-        came = {agent.uid for agent, _, _ in arrivals}
-        arrive = roles.get(bar.array, set()) | {agent.role_name for agent, _, _ in arrivals}
+        came = {agent.uid for agent, *_ in arrivals}
+        arrive = roles.get(bar.array, set()) | {agent.role_name for agent, *_ in arrivals}
         everywhere = {
-            agent.cta.rank for agent, _, _ in (*arrivals, *bar.last_arrivals, *bar.arrivals)
+            agent.cta.rank for agent, *_ in (*arrivals, *bar.last_arrivals, *bar.arrivals)
         } | {bar.cta.rank}
         peers = [a for cta in ctas if cta.rank in everywhere for a in cta.agents]
         absent = next((a for a in peers if a.role_name in arrive and a.uid not in came), None)
-        seen: dict[int, set[int]] = {}
-        for agent, site, _ in arrivals:
-            if site.id in seen.get(agent.uid, ()) or (agent.uid in seen and absent is not None):
+        seen: dict[tuple[int, int], set[int]] = {}
+        for arrival in arrivals:
+            agent, site, who = arrival.agent, arrival.site, arrival.who
+            if site.id in seen.get(who, ()) or (who in seen and absent is not None):
                 whose = "another agent" if absent is None else f"that of {absent}"
                 return (
                     f"Phase {phase} of {bar.where} was completed by two arrivals of {agent}"
@@ -220,7 +221,7 @@ def ran_ahead(ctas: Iterable[Cta], sites: Iterable[Site] = ()) -> str:
                     " arrives again must first know that the"
                     " phase before is over (wait for it), or each needs a barrier of its own."
                 )
-            seen.setdefault(agent.uid, set()).add(site.id)
+            seen.setdefault(who, set()).add(site.id)
     return ""
 
 
@@ -230,7 +231,7 @@ def completed_by_bytes(m: Machine, bars: Iterable[Mbarrier]) -> str:
     """
     for bar in bars:
         words = bar.cta.words
-        sites = [s for s in executed(m) if s.barrier == bar.array]
+        sites = [s for s in view.executed(m) if s.barrier == bar.array]
         copy = next((s for s in sites if s.fills), None)
         announces = next((s for s in sites if Sync.EXPECT in s.sync), None)
         more = next((s for s in sites if s.is_arrival), None)
@@ -255,15 +256,15 @@ def unreached(m: Machine, bar: Mbarrier) -> str:
     """
     if len(m.ctas) < 2 or not bar.pending:
         return ""
-    sites = [s for s in executed(m) if s.is_arrival and s.barrier == bar.array]
-    came = {a.uid for a, _, _ in bar.arrivals}
+    sites = [s for s in view.executed(m) if s.is_arrival and s.barrier == bar.array]
+    came = {a.uid for a, *_ in bar.arrivals}
     near: set[int] = set()
     far: dict[int, Site] = {}
     for site in sites:
         for cta in m.ctas:
             if not any(a.role_name == site.role for a in cta.agents):
                 continue
-            reached = _reached(site, cta.rank)
+            reached = view.reached(site, cta.rank)
             if reached is None:
                 return ""  # known only when it is executed
             if bar.cta.rank in reached:
@@ -276,7 +277,7 @@ def unreached(m: Machine, bar: Mbarrier) -> str:
     if not absent or bar.pending > len(absent) * max(bar.count // len(m.ctas), 1):
         return ""
     site = far[absent[0]]
-    there = sorted(_reached(site, absent[0]) or ())
+    there = sorted(view.reached(site, absent[0]) or ())
     who = " and ".join(f"CTA rank {rank}" for rank in absent)
     mask = sum(1 << cta.rank for cta in m.ctas)
     return (
@@ -288,16 +289,6 @@ def unreached(m: Machine, bar: Mbarrier) -> str:
         f" {bar.cta.words['mbarrier.arrive on a peer']}"
         " is called."
     )
-
-
-def _reached(site: Site, rank: int) -> set[int] | None:
-    """The ranks of the CTAs in which an arrival of the CTA of that rank arrives; None where it
-    depends on more.
-    """
-    mask = site.targets
-    if mask == OWN:
-        return {rank}
-    return None if mask is None else {i for i in range(mask.bit_length()) if mask >> i & 1}
 
 
 def only_arrives(m: Machine, agent: Actor) -> str:

@@ -13,7 +13,7 @@ from tilepipe.machine.agents import Agent, Spin
 from tilepipe.machine.barriers.state import Mbarrier, NamedState, Rendezvous
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.tensor_memory import TensorMemory
-from tilepipe.machine.sites import ANY_NAMED, Site
+from tilepipe.machine.sites import ANY_NAMED, OWN, Site
 from tilepipe.machine.units.in_flight import WgmmaGroup
 
 Waited = Mbarrier | NamedState | Rendezvous | TensorMemory | WgmmaGroup | Spin | None
@@ -86,8 +86,30 @@ def agents_of(m: Machine, site: Site, on: Waited, near: Agent) -> list[Agent]:
 
 def users(bar: Mbarrier) -> list[tuple[Actor, Site]]:
     """The arrivals and the copies of the phase in progress, and of the one before."""
-    arrivals = [(agent, site) for agent, site, _ in (*bar.arrivals, *bar.last_arrivals)]
+    arrivals = [(agent, site) for agent, site, *_ in (*bar.arrivals, *bar.last_arrivals)]
     return [*arrivals, *((unit.agent, unit.site) for unit in (*bar.copies, *bar.last_copies))]
+
+
+def reached(site: Site, rank: int) -> set[int] | None:
+    """The ranks of the CTAs in which an arrival of the CTA of that rank arrives; None where it
+    depends on more.
+    """
+    mask = site.targets
+    if mask == OWN:
+        return {rank}
+    return None if mask is None else {i for i in range(mask.bit_length()) if mask >> i & 1}
+
+
+def has_waited(m: Machine, agent: Actor, bar: Mbarrier) -> bool:
+    """True if a wait or a test on a barrier has passed, of an agent or of its role, in whichever
+    line: an unrolled loop has a wait for each round.
+    """
+    if (bar.cta.rank, bar.flat) in agent.waited:
+        return True
+    return any(
+        s.barrier == bar.array and s.role == agent.role_name and s.sync & (Sync.WAIT | Sync.TEST)
+        for s in executed(m)
+    )
 
 
 def _brings(m: Machine, site: Site, on: Waited) -> bool:

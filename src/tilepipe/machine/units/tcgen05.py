@@ -15,7 +15,7 @@ from tilepipe.ir.hardware.tensor_memory import LANES, Scaling, half_rule, scalin
 from tilepipe.machine import cost
 from tilepipe.machine.agents import Agent, tensor_state
 from tilepipe.machine.barriers.mbarrier import arrival_bit, arrived, named_by, remote
-from tilepipe.machine.barriers.state import LIVE
+from tilepipe.machine.barriers.state import LIVE, MbarrierArrival
 from tilepipe.machine.cta import Arriver, Cta, memory_of
 from tilepipe.machine.faults import mbarriers as faults
 from tilepipe.machine.happens_before.accesses import Access, Rect
@@ -119,7 +119,7 @@ def arrive(m: Machine, unit: CommitUnit) -> None:
         bar.acc |= published | bit
         if m.journal is not None:
             m.journal.touch(Touch.ARRIVE, bar, bar.phase, 0)
-        arrived(m, bar, unit.agent, unit.site, 1, unit.time)
+        arrived(m, bar, MbarrierArrival(unit.agent, unit.site, 1, -1), unit.time)
         if bar.cta is unit.agent.cta:
             unit.queue.done |= bit
 

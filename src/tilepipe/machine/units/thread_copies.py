@@ -13,7 +13,7 @@ from tilepipe.errors import SimFault
 from tilepipe.machine.actors import BLOCKED, Blocked
 from tilepipe.machine.agents import Agent, ThreadCopies
 from tilepipe.machine.barriers.mbarrier import arrived
-from tilepipe.machine.barriers.state import LIVE, Mbarrier
+from tilepipe.machine.barriers.state import LIVE, Mbarrier, MbarrierArrival
 from tilepipe.machine.faults import mbarriers as faults
 from tilepipe.machine.happens_before.accesses import Access
 from tilepipe.machine.happens_before.conflicts import access
@@ -75,7 +75,7 @@ def arrive(m: Machine, unit: ThreadArrivalUnit) -> None:
     bar.acc |= unit.bits
     if m.journal is not None:
         m.journal.touch(Touch.ARRIVE, bar, bar.phase, 0)
-    arrived(m, bar, unit.agent, unit.site, unit.count, unit.agent.time)
+    arrived(m, bar, MbarrierArrival(unit.agent, unit.site, unit.count, -1), unit.agent.time)
 
 
 def of(ag: Agent) -> ThreadCopies:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import traceback
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ from tilepipe.ir.dtypes import DType
 from tilepipe.ir.location import Loc
 from tilepipe.ir.memory import SmemBuffer, TensorParam
 from tilepipe.ir.numbers import from_float, shl, shr
-from tilepipe.ir.program import WARP, Kernel, walk
+from tilepipe.ir.program import WARP, Kernel, Role as TracedRole, all_ops, blocks
 from tilepipe.ir.ring_sides import ring_side
 from tilepipe.machine.actors import Body, Role
 from tilepipe.machine.agents import Agent
@@ -167,14 +167,13 @@ class _Module:
         self.tensors = {
             id(p): i for i, p in enumerate(p for p in kernel.params if isinstance(p, TensorParam))
         }
-        blocks = [(SETUP, kernel.setup), *((r.name, r.body) for r in kernel.roles)]
-        waits = [
-            o for _, b in blocks for o in walk(b) if isinstance(o, (ops.MbarWait, ops.MbarTryWait))
-        ]
+        waits = [o for o in all_ops(kernel) if isinstance(o, (ops.MbarWait, ops.MbarTryWait))]
         self.by_parity = frozenset(o.bar.array.name for o in waits if o.phase.dtype.kind != "phase")
-        for name, block in blocks:
-            for op in walk(block):
-                site = describe(op, len(self.out.sites), name, self.tensors, self.by_parity)
+        for role, block in blocks(kernel):
+            name = SETUP if role is None else role.name
+            for op, by_each in _in_order(role, block):
+                number = len(self.out.sites)
+                site = describe(op, number, name, self.tensors, self.by_parity, by_each)
                 self.site_of[id(op)] = site
                 self.out.sites.append(site)
 
@@ -255,6 +254,22 @@ class _Module:
             self.constants[key] = name
             self.namespace[name] = value
         return self.constants[key]
+
+
+def _in_order(
+    role: TracedRole | None, block: ops.Block, by_each: bool = True
+) -> Iterator[tuple[ops.Op, bool]]:
+    """Every op of a block in program order, with `Site.by_each`."""
+    for op in block.ops:
+        yield op, by_each
+        one = isinstance(op, ops.Elect) and (
+            role is not None
+            and role.agents > 1
+            and (op.scope == "role" or (op.scope == "warpgroup" and not role.is_warpgroup))
+        )
+        inside = by_each and not one and not isinstance(op, ops.If | ops.While)
+        for name in op.blocks:
+            yield from _in_order(role, getattr(op, name), inside)
 
 
 def _orders_clusters(op: ops.Op) -> bool:
