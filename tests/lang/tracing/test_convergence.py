@@ -187,3 +187,24 @@ def test_a_named_barrier_counts_whole_warps(threads: object) -> None:
 def test_a_named_barrier_is_not_split() -> None:
     with refused(tp.TraceError, "barrier.sync()", "elect block at"):
         role_from_text("with ctx.elect_one():\n    b.sync()", before="b = ctx.named_barrier(32)")
+
+
+@pytest.mark.parametrize(
+    ("warps", "words"),
+    [
+        (
+            "warpgroups=1",
+            ("of 4 warps", 'ctx.elect_one("role"):` or `with ctx.elect_one("warpgroup"):`.'),
+        ),
+        (
+            "warpgroups=2",
+            ("of 8 warps", 'ctx.elect_one("warpgroup"):` with coordinates that depend on'),
+        ),
+        ("warps=3", ("of 3 warps", 'under `with ctx.elect_one("role"):`.')),
+    ],
+)
+def test_a_lane_of_each_warp_is_not_one_lane(warps: str, words: tuple[str, ...]) -> None:
+    text = "with ctx.elect_one('warp'):\n    ctx.tma_store_wait(0, read=True)"
+    one = "tma_store_wait must be executed by one lane, but the elect_one block at"
+    with refused(tp.TraceError, one, "elects one of each", "Elect one of them all", *words):
+        role_from_text(text, warps=warps)

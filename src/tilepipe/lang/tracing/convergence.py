@@ -11,6 +11,7 @@ from __future__ import annotations
 from tilepipe.errors import TraceError
 from tilepipe.ir.expressions import Vary
 from tilepipe.ir.location import caller
+from tilepipe.ir.program import Role
 from tilepipe.lang.tracing.scopes import Scope
 from tilepipe.lang.tracing.tracer import Tracer
 
@@ -127,15 +128,30 @@ def require_one_lane(tracer: Tracer, what: str, more: str = "") -> None:
     if is_one_lane(tracer):
         return
     role = tracer.role.role
-    elect = "ctx.elect_one()" if role.warps == 1 else 'ctx.elect_one("role")'
-    raise TraceError(
-        f"{what} must be executed by one lane, but here every active lane of role '{role.name}'"
-        f" would. Put it under `with {elect}:`"
-        + (
-            ""
-            if role.warps == 1
-            else ' (or "warpgroup", with coordinates that depend on ctx.warpgroup_rank)'
+    elected = tracer.scope.inside("elect")
+    if elected is not None and tracer.scope.active is not None:
+        lanes = int(tracer.scope.active.sum(axis=(1, 2)).max())
+        who = (
+            f"the elect_one block at {elected.loc.short} elects one of each of {lanes} warps of"
+            f" role '{role.name}'. Elect one of them all"
         )
-        + f".{more}",
+    else:
+        who = f"here every active lane of role '{role.name}' would. Put it"
+    elect = "ctx.elect_one()" if role.warps == 1 else 'ctx.elect_one("role")'
+    each = "" if role.warps == 1 else _each_warpgroup(role)
+    raise TraceError(
+        f"{what} must be executed by one lane, but {who} under `with {elect}:`{each}.{more}",
         caller(),
+    )
+
+
+def _each_warpgroup(role: Role) -> str:
+    """The other way to elect one lane, where a role has one in each warpgroup."""
+    if not role.is_warpgroup:
+        return ""
+    if role.agents == 1:
+        return ' or `with ctx.elect_one("warpgroup"):`'
+    return (
+        ', or under `with ctx.elect_one("warpgroup"):` with coordinates that depend on'
+        " ctx.warpgroup_rank"
     )

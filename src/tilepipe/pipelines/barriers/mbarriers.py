@@ -331,5 +331,5 @@ def emit_once(tracer: Tracer, op: ops.Op) -> None:
     if tracer.scope.role is None:
         tracer.emit(ops.Elect(op.loc, "role", ops.Block([op])))
     else:
-        require_one_lane(tracer, type(op).__name__)
+        require_one_lane(tracer, op.name)
         tracer.emit(op)
