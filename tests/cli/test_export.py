@@ -107,7 +107,10 @@ def test_shipped_kernels(tilepipe: Call, kernel: str, free: list[str], zero: lis
     ("args", "said"),
     [
         (["gemm", "--zero", "d", "-o", "out"], "zero= of 'gemm' names 'd'; its tensors are a, b"),
-        (["gemm", "--name", "a b", "-o", "out"], "'a b' is no name in C"),
+        (
+            ["gemm", "--name", "a b", "-o", "out"],
+            "'a b' is no name in C: give name= (--name) to export it",
+        ),
         (["gemm", "-s", "depth=3", "-o", "out"], "kernel 'gemm' has no setting 'depth'"),
         (["attention", "--arch", "sm_75", "-o", "out"], "sm_75"),
         (["gemm"], "Missing option"),
@@ -131,6 +134,50 @@ def test_a_setting_is_tried_at_small_values_first() -> None:
         return a_gemm(m)
 
     program = a_gemm(1024)
-    extents, free = free_extents(program, make, {"m": 100_000, "name": "x", "flag": True})
-    assert (free, tried) == (["m"], [256, 512, 768])
-    assert extents == {"a": ("m", 256), "b": (384, 256), "c": ("m", 384)}
+    found = free_extents(program, make, {"m": 100_000, "name": "x", "flag": True})
+    assert (found.free, tried) == (["m"], [256, 512, 768])
+    assert found.of == {"a": ("m", 256), "b": (384, 256), "c": ("m", 384)}
+    assert found.fixed == {}
+
+
+@pytest.mark.slow
+def test_why_settings_are_fixed(tilepipe: Call) -> None:
+    """An extent that is no setting's value, another kernel, and one that there is none of."""
+    code, said, _ = tilepipe("export", "append_kv", "-s", "page=16", "-o", "out")
+    assert code == 0
+    assert "  batch is fixed: k_cache.shape[0] is 64, 128 and 192 with batch=4, 8 and 12" in said
+    assert "  page is fixed: page=32 is another kernel" in said
+    found = report(tilepipe("export", "own.py:program", "-s", "rows=9", "-s", "even=3", "-o",
+                            "other", "--json"), 0)  # fmt: skip
+    assert found["fixed"]["even"].startswith("even=6: rows must be even")
+    assert found["fixed"]["wide"] == "wide=4 is another kernel"
+
+
+@pytest.mark.slow
+def test_another_kernel_of_that_name_is_not_replaced(tilepipe: Call) -> None:
+    def export(*more: str) -> tuple[int, str]:
+        code, _, error = tilepipe("export", "own.py:program", *more, "-o", "out")
+        return code, " ".join(error.split())
+
+    assert export()[0] == export()[0] == 0  # the same one once more
+    there = Path("out/doubled.json").read_bytes()
+    code, error = export("-s", "wide=1")
+    assert code == 2
+    assert (
+        "doubled.json is there, of another kernel: its a is float32 (rows, 64), and of this one"
+        " float32 (rows, 32). Give this one a name of its own (name=, or --name), or replace that"
+        " one (replace=True, --replace)."
+    ) in error
+    assert Path("out/doubled.json").read_bytes() == there
+    assert export("-s", "wide=1", "--name", "narrow")[0] == 0
+    assert export("-s", "wide=1", "--replace")[0] == 0
+    assert Path("out/doubled.json").read_bytes() != there
+    Path("out/mine.c").touch()
+    code, error = export("--name", "mine")
+    assert code == 2
+    assert "mine.c is there, and no mine.json beside it says that it is of an exported" in error
+    Path("out/list.json").write_text("{}", encoding="utf-8")
+    code, error = export("--name", "list")
+    assert code == 2
+    assert "list.json is no manifest of an exported kernel. Give this one a name of its" in error
+    assert export("--name", "list", "--replace")[0] == 0

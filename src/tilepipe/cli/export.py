@@ -47,6 +47,12 @@ def export(
             metavar="TENSOR", help="A tensor that holds zeros before the first launch; repeatable."
         ),
     ] = None,
+    replace: Annotated[
+        bool,
+        typer.Option(
+            "--replace", help="Files of that name may be there, of another kernel or of none."
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Exports a compiled kernel for serving: a cubin, a launcher in C, a manifest. Needs no GPU.
@@ -55,7 +61,7 @@ def export(
     same when the setting changes.
     """
     from tilepipe.cli import programs
-    from tilepipe.cli.free_extents import free_extents
+    from tilepipe.cli.free_extents import Extents, free_extents
 
     started = time.perf_counter()
     with contextlib.redirect_stdout(sys.stderr):  # what a file prints
@@ -68,11 +74,10 @@ def export(
         else:
             program, config, again, target = _shipped(what, settings or [], arch)
             zeros = [*programs.shipped_kernel(what).zero, *(zero or [])]
-        extents: dict[str, tuple[int | str, ...]] = {}
-        free: list[str] = []
-        if not fixed:
-            extents, free = free_extents(program, again, config)
-    path = program.export(output, name=name, extents=extents, zero=zeros, arch=target)
+        extents = Extents() if fixed else free_extents(program, again, config)
+    path = program.export(
+        output, name=name, extents=extents.of, zero=zeros, arch=target, replace=replace
+    )
     seconds = time.perf_counter() - started
     manifest = tp.load_exported(path).manifest
     if as_json:
@@ -81,7 +86,8 @@ def export(
                 "kernel": what,
                 "config": config,
                 "arch": manifest.arch,
-                "free": free,
+                "free": extents.free,
+                "fixed": extents.fixed,
                 "zero": [x.param.name for x in manifest.tensors if x.zero],
                 "bytes": manifest.cubin_bytes,
                 "seconds": seconds,
@@ -89,7 +95,9 @@ def export(
             }
         )
         return
-    words = f"{', '.join(free)} chosen at each launch" if free else "every extent fixed"
+    words = (
+        f"{', '.join(extents.free)} chosen at each launch" if extents.free else "every extent fixed"
+    )
     out.print(
         f"{path}: '{manifest.kernel}' for {manifest.arch}, {manifest.cubin_bytes:,} bytes of"
         f" machine code; {words} ({seconds:.1f} s)"
@@ -100,6 +108,8 @@ def export(
         out.print(f"  {tensor.param.name}: {tensor.param.dtype} ({dims}){note}")
     for scalar in manifest.scalars:
         out.print(f"  {scalar.param.name}: {scalar.param.dtype}, {scalar.value} unless given")
+    for setting, why in extents.fixed.items():
+        out.print(f"  {setting} is fixed: {why}")
 
 
 def _shipped(

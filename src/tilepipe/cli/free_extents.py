@@ -1,10 +1,11 @@
-"""Which extents of a program may differ from launch to launch: found by binding it again with other
-values of its settings.
+"""Which extents of a program may differ from launch to launch, and why others may not: found by
+binding it again with other values of its settings.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import tilepipe as tp
@@ -15,11 +16,22 @@ _SMALL = 256
 Make = Callable[..., object]  # a program
 
 
-def free_extents(
-    program: tp.Program, make: Make, settings: Mapping[str, Any]
-) -> tuple[dict[str, tuple[int | str, ...]], list[str]]:
-    """The extents of each tensor of `program`, by the names of the settings that they follow, and
-    those settings.
+@dataclass
+class Extents:
+    """What settings say of the extents of a program.
+
+    Attributes:
+        of: the extents of each tensor, by the names of the settings that they follow.
+        free: those settings. fixed: the other ones that are numbers, and why each is fixed.
+    """
+
+    of: dict[str, tuple[int | str, ...]] = field(default_factory=dict)
+    free: list[str] = field(default_factory=list)
+    fixed: dict[str, str] = field(default_factory=dict)
+
+
+def free_extents(program: tp.Program, make: Make, settings: Mapping[str, Any]) -> Extents:
+    """The extents of each tensor of `program`, by the names of the settings that they follow.
 
     A setting is free if with twice and three times its value the kernel is the same to the letter,
     every extent either stays or is the setting's value, and the numbers that are arguments stay.
@@ -30,58 +42,80 @@ def free_extents(
     """
     shapes = _shapes(program)
     found: dict[str, list[int | str]] = {name: list(shape) for name, shape in shapes.items()}
-    free = []
+    free: list[str] = []
+    fixed: dict[str, str] = {}
     for name, value in settings.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             continue
         places = _places(program, make, name, value)
-        if not places:
+        if isinstance(places, str):
+            fixed[name] = places
             continue
         free.append(name)
         for tensor, axis in places:
             found[tensor][axis] = name
-    return {name: tuple(extents) for name, extents in found.items()}, free
+    return Extents({name: tuple(extents) for name, extents in found.items()}, free, fixed)
 
 
-def _places(program: tp.Program, make: Make, name: str, value: int) -> set[tuple[str, int]]:
-    """The (tensor, axis) whose extents are a setting's value; none where it is not free."""
+def _places(program: tp.Program, make: Make, name: str, value: int) -> set[tuple[str, int]] | str:
+    """The (tensor, axis) whose extents are a setting's value, or why it is not free."""
+    why = ""
     for start in dict.fromkeys((min(value, _SMALL), value)):
-        others = [_bound(make, **{name: times * start}) for times in (1, 2, 3)]
-        found = [x for x in others if x is not None and x.kernel is program.kernel]
-        if len(found) == len(others):
-            return _following(found, start)
-    return set()
+        others: list[tp.Program] = []
+        for times in (1, 2, 3):
+            made = _bound(make, **{name: times * start})
+            if isinstance(made, str):
+                why = f"{name}={times * start}: {made}"
+                break
+            if made.kernel is not program.kernel:
+                why = f"{name}={times * start} is another kernel"
+                break
+            others.append(made)
+        else:
+            places = _following(others, name, start)
+            if not isinstance(places, str):
+                return places
+            why = places
+    return why
 
 
-def _bound(make: Make, **changed: int) -> tp.Program | None:
+def _bound(make: Make, **changed: int) -> tp.Program | str:
+    """A program, or why there is none."""
     try:
         made = make(**changed)
-    except tp.TilepipeError:
-        return None
-    return made if isinstance(made, tp.Program) else None
+    except tp.TilepipeError as error:
+        return str(error).partition("\n")[0]
+    return made if isinstance(made, tp.Program) else "there is no program"
 
 
-def _following(programs: list[tp.Program], start: int) -> set[tuple[str, int]]:
-    """The extents that are so many times `start` in the programs; none where another extent
-    differs, or a number.
+def _following(programs: list[tp.Program], name: str, start: int) -> set[tuple[str, int]] | str:
+    """The extents that are so many times `start` in the programs, which have once, twice and three
+    times that value of a setting; or which other extent differs, or number, or that none does.
     """
     first, *_ = programs
+    said = f"with {name}={start}, {2 * start} and {3 * start}"
     numbers = [
         {n: arg for n, arg in x.launch_args.args.items() if not isinstance(arg, TensorArg)}
         for x in programs
     ]
-    shapes = [_shapes(x) for x in programs]
-    if any(x != numbers[0] for x in numbers):
-        return set()
+    for scalar in numbers[0]:
+        values = [x[scalar] for x in numbers]
+        if any(x != values[0] for x in values):
+            return f"{scalar} is {_listed(values)} {said}"
     found = set()
+    shapes = [_shapes(x) for x in programs]
     for tensor, shape in _shapes(first).items():
         for axis in range(len(shape)):
             extents = [x[tensor][axis] for x in shapes]
             if extents == [start, 2 * start, 3 * start]:
                 found.add((tensor, axis))
             elif len(set(extents)) > 1:
-                return set()
-    return found
+                return f"{tensor}.shape[{axis}] is {_listed(extents)} {said}"
+    return found or "no extent follows it"
+
+
+def _listed(values: list[Any]) -> str:
+    return f"{', '.join(map(str, values[:-1]))} and {values[-1]}"
 
 
 def _shapes(program: tp.Program) -> dict[str, tuple[int, ...]]:

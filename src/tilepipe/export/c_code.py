@@ -48,7 +48,8 @@ def check_names(manifest: Manifest) -> None:
     parameters = [x.param.name for x in manifest.parameters]
     for name in (manifest.name, *parameters, *manifest.symbols):
         if not (name.isascii() and name.isidentifier()) or name in _KEYWORDS.split():
-            raise ExportError(f"'{name}' is no name in C: name it otherwise to export it")
+            how = "give name= (--name)" if name == manifest.name else "name it otherwise"
+            raise ExportError(f"'{name}' is no name in C: {how} to export it")
     both = sorted(set(manifest.symbols) & {*parameters, CLUSTERS})
     if both:
         raise ExportError(

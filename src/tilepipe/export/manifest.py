@@ -149,7 +149,7 @@ class Manifest:
             "cluster": self.cluster,
             "smem_bytes": self.smem_bytes,
             "cooperative": self.cooperative,
-            "parameters": [_to_fields(x) for x in self.parameters],
+            "parameters": [parameter_fields(x) for x in self.parameters],
             "arguments": [
                 {"kind": x.kind, "parameter": x.parameter}
                 | ({} if x.axis < 0 else {"axis": x.axis})
@@ -174,7 +174,8 @@ class Manifest:
         }
 
 
-def _to_fields(x: Tensor | Scalar) -> dict[str, Any]:
+def parameter_fields(x: Tensor | Scalar) -> dict[str, Any]:
+    """A parameter as the manifest has it."""
     if isinstance(x, Scalar):
         dtype = x.param.dtype.name
         return {"name": x.param.name, "kind": "scalar", "dtype": dtype, "value": x.value}

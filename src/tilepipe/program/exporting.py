@@ -39,11 +39,17 @@ def export(
     extents: Mapping[str, Sequence[int | str]],
     zero: Sequence[str] = (),
     arch: str | None = None,
+    replace: bool = False,
 ) -> Path:
     """`Program.export`."""
     _check_kinds(directory, name, extents, zero)
+    if not isinstance(replace, bool):
+        raise ExportError(
+            f"replace= says whether files of another kernel may go: True or False; got"
+            f" {shown(replace)}"
+        )
     manifest, cubin = described(program, name=name, extents=extents, zero=zero, arch=arch)
-    return write(Path(directory), manifest, cubin)
+    return write(Path(directory), manifest, cubin, replace=replace)
 
 
 def described(

@@ -280,6 +280,7 @@ class Program:
         extents: Mapping[str, Sequence[int | str]] | None = None,
         zero: Sequence[str] = (),
         arch: str | None = None,
+        replace: bool = False,
     ) -> Path:
         """Compiles it, and writes what it takes to launch it without Python or a compiler: a
         cubin, a launcher in C99 that needs the CUDA driver alone, and a manifest, which
@@ -295,13 +296,15 @@ class Program:
             zero: tensors that hold zeros before the first launch, and again after each; those of a
                 `tp.AtomicScheduler` are known. The manifest and the header say so.
             arch: as for `source`.
+            replace: files of that name may be there, of another kernel or of none.
 
         Returns:
             The path of the manifest.
 
         Raises:
             ExportError: the grid cannot be expressed by extents, the names contradict the arrays,
-                or a file cannot be written. CompileError: NVRTC refuses it.
+                files of that name are there that are not of the same kernel, or one cannot be
+                written. CompileError: NVRTC refuses it.
         """
         from tilepipe.program.exporting import export
 
@@ -312,6 +315,7 @@ class Program:
             extents={} if extents is None else extents,
             zero=zero,
             arch=arch,
+            replace=replace,
         )
 
     def ptx(self, arch: str | None = None) -> PtxLaunch:
