@@ -250,19 +250,40 @@ def test_one_of_two_ends_in_a_deadlock(file: Path, tilepipe: Call) -> None:
     Path("dead.py").write_text(f"{first}ctx.range(columns + 1){last}")
     code, _, err = tilepipe("timeline", good, "--beside", dead, "-o", "t.html")
     assert code == 1
-    assert f"t.html: {good}, and beside it what happened of {dead} before its fault" in err
+    assert f"t.html: {good}, " in err
+    assert f" events, beside it what happened before the fault of {dead}, " in err
     page = Path("t.html").read_text(encoding="utf-8")
     assert f"<title>{good} beside " in page
     assert "deadlock: 1 of 2 agents" in page
     code, _, err = tilepipe("timeline", good, "--beside", "dead.py:none", "-o", "t3.html")
     assert code == 2
-    assert f"t3.html: {good}; dead.py:none cannot be run" in err
+    assert f"t3.html: {good}, " in err
+    assert "dead.py:none cannot be run" in err
     assert f"<title>{good}" in Path("t3.html").read_text(encoding="utf-8")
     code, _, err = tilepipe("timeline", dead, "--beside", good, "-o", "t2.html")
     assert code == 1
-    assert f"t2.html: what happened of {dead} before the fault" in err
-    assert f"{good}, which would stand beside it, was not run" in err
-    assert "deadlock: 1 of 2 agents" in Path("t2.html").read_text(encoding="utf-8")
+    assert f"t2.html: what happened before the fault of {dead}, " in err
+    assert f" events, beside it {good}, " in err
+    assert f"{dead} ends in a fault" in err
+    page = Path("t2.html").read_text(encoding="utf-8")
+    assert "deadlock: 1 of 2 agents" in page
+    assert f" beside {good}</title>" in page
+    code, _, err = tilepipe("timeline", dead, "--beside", dead, "-o", "t4.html")
+    assert code == 1
+    assert err.count(f"{dead} ends in a fault") == 2
+
+
+def test_another_kernel_has_the_settings_that_it_takes(file: Path, tilepipe: Call) -> None:
+    """A program that is no function has none; of a function, its parameters."""
+    one = "\ndef other(stages: int):\n    return small(columns=2, stages=stages)\n"
+    Path("other.py").write_text(f"{file.read_text()}{one}program = other(2)\n")
+    first = "timeline", f"{file}:small", "-s", "columns=3", "-s", "stages=1"
+    code, out, _ = tilepipe(*first, "--beside", "other.py:program", "-o", "t.html")
+    assert code == 0
+    assert "other.py:program, 2 of 2 CTAs" in out.replace("\n", " ")
+    code, out, _ = tilepipe(*first, "--beside", "other.py:other", "-o", "t.html")
+    assert code == 0
+    assert "other.py:other stages=1, 2 of 2 CTAs" in out.replace("\n", " ")
 
 
 def test_the_ending_of_a_name_may_have_capitals(file: Path, tilepipe: Call) -> None:

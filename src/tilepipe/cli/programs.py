@@ -12,7 +12,7 @@ import sys
 import traceback
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -157,6 +157,21 @@ def shipped_kernel(what: str) -> KernelSpec:
 def names_file(what: str) -> bool:
     """True if a target is FILE.py:NAME, or should be, and not a shipped kernel."""
     return what.endswith(".py") or ".py:" in what or os.sep in what
+
+
+def taken(what: str, settings: Sequence[str]) -> list[str]:
+    """Those of some settings, `name=value`, that a target takes.
+
+    Raises:
+        BindError: there is no such kernel, file or name.
+    """
+    if names_file(what):
+        value = value_of(what)
+        made = isinstance(value, types.FunctionType | functools.partial)
+        names: Collection[str] = inspect.signature(value).parameters if made else ()
+    else:
+        names = shipped_kernel(what).settings
+    return [x for x in settings if x.partition("=")[0] in names]
 
 
 def value_of(what: str) -> Any:

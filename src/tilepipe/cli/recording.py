@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -90,38 +90,53 @@ class Recipe:
         return made.timeline
 
 
-@contextlib.contextmanager
-def saved_up_to_a_fault(output: Path, what: str, not_run: str | None = None) -> Iterator[None]:
-    """Writes what has been recorded of a run of `what` that ends in a fault, and raises that.
-    `not_run`: what would have run next.
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What became of a kernel: its timeline, up to the fault where it ends in one, or the error
+    for which it could not be run.
+
+    Attributes:
+        timeline: None where nothing was recorded. recorded: of a run that ended well.
     """
-    try:
-        yield
-    except SimFault as fault:
-        if (found := until(fault)) is not None:
-            found.save(output)
-            of = "" if not_run is None else f" of {what}"
-            text = f"{output}: what happened{of} before the fault, {len(found.events):,} events"
-            err.print(text, soft_wrap=True)
-        if not_run is not None:
-            err.print(f"{not_run}, which would stand beside it, was not run", soft_wrap=True)
-        raise
+
+    what: str
+    timeline: Timeline | None = None
+    recorded: Recorded | None = None
+    error: TilepipeError | None = None
+
+    @classmethod
+    def of(cls, what: str, run: Callable[[], Recorded]) -> Outcome:
+        try:
+            recorded = run()
+        except TilepipeError as error:
+            found = until(error) if isinstance(error, SimFault) else None
+            return cls(what, found, None, error)
+        return cls(what, recorded.timeline, recorded)
+
+    @property
+    def said(self) -> str:
+        """What stands on the page, with how many events."""
+        if self.timeline is None:
+            return ""
+        before = "" if self.error is None else "what happened before the fault of "
+        return f"{before}{self.what}, {len(self.timeline.events):,} events"
 
 
-@contextlib.contextmanager
-def saved_beside_a_fault(output: Path, first: Timeline, what: str) -> Iterator[None]:
-    """Writes the timeline of the first kernel, and beside it what has been recorded of a run of
-    `what` that ends in a fault, and raises that; the first alone where `what` cannot be run.
+def save_outcomes(output: Path, *outcomes: Outcome) -> None:
+    """Writes what there is of one kernel, or of two beside each other; says what there is, and what
+    became of those of which there is nothing.
     """
-    try:
-        yield
-    except TilepipeError as error:
-        found = until(error) if isinstance(error, SimFault) else None
-        first.save(output, beside=found)
-        said = "" if found is None else f", and beside it what happened of {what} before its fault"
-        end = "ends in a fault" if isinstance(error, SimFault) else "cannot be run"
-        err.print(f"{output}: {first.name}{said}; {what} {end}", soft_wrap=True)
-        raise
+    there = [x for x in outcomes if x.timeline is not None]
+    if there:
+        first, *second = (x.timeline for x in there)
+        assert first is not None
+        first.save(output, beside=second[0] if second else None)
+        text = f"{output}: {', beside it '.join(x.said for x in there)}"
+        err.print(text, soft_wrap=True)
+    for x in outcomes:
+        if x.error is not None and len(outcomes) > 1:  # else the error itself says so
+            end = "ends in a fault" if isinstance(x.error, SimFault) else "cannot be run"
+            err.print(f"{x.what} {end}", soft_wrap=True)
 
 
 def until(fault: SimFault) -> Timeline | None:

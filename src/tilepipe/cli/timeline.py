@@ -10,7 +10,7 @@ import typer
 from tilepipe.cli.common import Device, Json, Settings, Source, What, app, err, out, print_json
 from tilepipe.cli.more_stages import MoreStages, more_stages
 from tilepipe.cli.time_spent import report, show
-from tilepipe.errors import BindError
+from tilepipe.errors import BindError, SimFault
 
 ROOM = 4096  # notes of a warp
 
@@ -52,8 +52,8 @@ def timeline(
             "--beside-set",
             metavar="NAME=VALUE",
             help="A setting of the second one. The same kernel, which is meant where --beside is"
-            " left out, has those of the first otherwise; another one has them where none is"
-            " given.",
+            " left out, has those of the first otherwise; another one has those of them that it"
+            " takes, where none is given.",
         ),
     ] = None,
     beside_device: Annotated[
@@ -84,11 +84,11 @@ def timeline(
     """Runs a kernel and writes when its copies and MMAs are in flight, and which waits block, on
     what and until whose arrival, as a page or as trace events: by the cost model, or measured.
 
-    Exit 1: a run ends in a fault; the page shows what led to it, and who is stuck, and that of a
-    kernel before it.
+    Exit 1: a run ends in a fault; the page shows what led to it, and who is stuck, and the other
+    kernel beside it.
     """
     from tilepipe.cli import programs
-    from tilepipe.cli.recording import Recipe, saved_beside_a_fault, saved_up_to_a_fault
+    from tilepipe.cli.recording import Outcome, Recipe, Recorded, save_outcomes
 
     if beside is None and (beside_device is not None or beside_settings):
         beside = what
@@ -107,20 +107,29 @@ def timeline(
     if room is not None and Device.cuda not in (device, beside_device):
         raise BindError("--room is for what is measured: give --device cuda, or leave it out")
     wanted = Recipe(ctas, ROOM if room is None else room, seed, as_json)
-    with saved_up_to_a_fault(output, what, beside):
-        first = wanted.recorded(what, settings or [], device, source)
-    found, other = first.timeline, None
-    if beside is not None:
-        given = _settings_beside(settings or [], beside_settings or [], beside == what)
+    one = Outcome.of(what, lambda: wanted.recorded(what, settings or [], device, source))
+    two = None
+    if beside is not None and (one.recorded is not None or isinstance(one.error, SimFault)):
         same = beside == what and not beside_settings and not programs.names_file(what)
-        with saved_beside_a_fault(output, found, beside):
-            other = wanted.recorded(
+        as_chosen = one.recorded.config if same and one.recorded is not None else None
+
+        def second(beside: str = beside) -> Recorded:
+            return wanted.recorded(
                 beside,
-                given,
+                _settings_beside(settings or [], beside_settings or [], what, beside),
                 device if beside_device is None else beside_device,
                 source if beside_device is not Device.cuda else Source.program,
-                first.config if same else None,
-            ).timeline
+                as_chosen,
+            )
+
+        two = Outcome.of(beside, second)
+    outcomes = [one] if two is None else [one, two]
+    for failed in (x.error for x in outcomes if x.error is not None):
+        save_outcomes(output, *outcomes)
+        raise failed
+    first = one.recorded
+    assert first is not None
+    found, other = first.timeline, None if two is None else two.timeline
     found.save(output, beside=other)
     more: list[MoreStages] = []
     if one_more and found.simulated_us is not None:
@@ -142,10 +151,14 @@ def timeline(
     err.print(f"{output}: {count:,} events; {opens} opens it")
 
 
-def _settings_beside(first: list[str], second: list[str], same: bool) -> list[str]:
-    """The settings of the second kernel: `same`, that it is the first one."""
-    if not second or not same:
-        return second or first
+def _settings_beside(first: list[str], second: list[str], what: str, beside: str) -> list[str]:
+    """The settings of the second kernel, `beside`, of which `second` are said."""
+    from tilepipe.cli import programs
+
+    if beside != what:
+        return second or programs.taken(beside, first)
+    if not second:
+        return first
     changed = {setting.partition("=")[0] for setting in second}
     return [x for x in first if x.partition("=")[0] not in changed] + second
 
