@@ -137,7 +137,13 @@ def test_a_name_that_is_markup_is_text_in_a_notebook() -> None:
 
     program = k.bind()
     run = program.run()
-    for page in (program._repr_html_(), run._repr_html_(), program.check()._repr_html_()):
+    k.function.__doc__ = hostile
+    for page in (
+        k._repr_html_(),
+        program._repr_html_(),
+        run._repr_html_(),
+        program.check()._repr_html_(),
+    ):
         assert hostile not in page
 
 

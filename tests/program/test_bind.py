@@ -504,3 +504,21 @@ def test_a_decorator_given_something_else_than_extents(name: str, given: Any) ->
 def test_a_role_without_a_body(line: str, words: str) -> None:
     with refused(tp.TraceError, words):
         from_text(f"{line}\nctx.role('two', warps=1)(lambda: None)").bind(np.zeros(4, np.int32))
+
+
+def test_a_notebook_shows_what_a_kernel_takes() -> None:
+    @tp.kernel(grid=1)
+    def double(ctx: tp.Context, a: Any, out: Any, *, stages: int, wide: bool = False) -> None:
+        """out = 2 a"""
+        nothing(ctx)
+
+    line = double.function.__code__.co_firstlineno
+    call = "double.bind(a, out, stages=...)"
+    assert repr(double) == (f"<KernelFunction 'double' (test_bind.py:{line}): {call} is a program>")
+    page = double._repr_html_()
+    assert f"kernel double, not bound yet (test_bind.py:{line})" in page
+    assert "<pre>out = 2 a</pre>" in page
+    assert "<td>a</td><td>an array, a tensor map, a number or None</td>" in page
+    assert "<td>stages=</td><td>known while it is traced</td>" in page
+    assert "<td>wide=</td><td>known while it is traced; False unless given</td>" in page
+    assert f"{call} is a program" in page

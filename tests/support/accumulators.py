@@ -15,6 +15,8 @@ import numpy as np
 import tilepipe as tp
 from tests.scenarios.support import matrix, zeros
 from tilepipe.machine.barriers import mbarrier as mbarriers
+from tilepipe.machine.barriers.state import Mbarrier, MbarrierArrival
+from tilepipe.machine.machine import Machine
 from tilepipe.machine.units import tcgen05
 from tilepipe.sim import Run
 
@@ -180,9 +182,10 @@ def who_arrives(program: tp.Program, seed: int = 0) -> Counter[tuple[str, int, s
     found: Counter[tuple[str, int, str, int]] = Counter()
     original = mbarriers.arrived
 
-    def arrived(m: Any, bar: Any, agent: Any, site: Any, n: int, time: float) -> None:
-        found[bar.array, bar.cta.rank, agent.role.name, agent.cta.rank] += n
-        original(m, bar, agent, site, n, time)
+    def arrived(m: Machine, bar: Mbarrier, arrival: MbarrierArrival, time: float) -> None:
+        agent = arrival.agent
+        found[bar.array, bar.cta.rank, agent.role.name, agent.cta.rank] += arrival.number
+        original(m, bar, arrival, time)
 
     with patch.object(mbarriers, "arrived", arrived), patch.object(tcgen05, "arrived", arrived):
         program.run(seed=seed)

@@ -135,6 +135,18 @@ class KernelFunction:
             GridFunction(self._grid, known_to_grid),
         )
 
+    def __repr__(self) -> str:
+        from tilepipe.program import kernel_page
+
+        call = kernel_page.bind_call(self.function)
+        at = kernel_page.place(self.function)
+        return f"<KernelFunction '{self.name}' ({at}): {call} is a program>"
+
+    def _repr_html_(self) -> str:
+        from tilepipe.program import kernel_page
+
+        return kernel_page.part(self.function)
+
     def forget(self) -> None:
         """Drops every trace: the next `bind` traces again."""
         with self._lock:
