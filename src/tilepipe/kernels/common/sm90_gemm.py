@@ -50,6 +50,7 @@ class Sm90Gemm:
         inputs: the ring of K tiles between the load warp and the MMA warpgroups.
         work: the output tiles of this CTA.
         k_steps: stages of the ring that a tile takes, over all of K.
+        extents: rows and columns of C.
         turns: of the two warpgroups, where they take whole tiles in turn (ping-pong).
         a_share, b_share: the part of the A and B tiles that this CTA loads for its cluster.
         exchange: of sums, where CTAs split K.
@@ -60,6 +61,7 @@ class Sm90Gemm:
     inputs: tp.InputTilePipeline
     work: tp.StaticScheduler | tp.GroupedScheduler
     k_steps: tp.Value
+    extents: tuple[tp.Value, tp.Value]
     turns: tp.OrderedBarrier | None
     a_share: Share
     b_share: Share
@@ -85,6 +87,7 @@ class Sm90Gemm:
             inputs,
             work,
             k_steps=ctx.ceil_div(a.shape[-1], cfg.bk * cfg.k_group_size),
+            extents=(c.shape[-2], c.shape[-1]),
             turns=tp.OrderedBarrier(ctx, 2, depth=2) if cfg.schedule == "pingpong" else None,
             a_share=Share.of_all(ctx, cfg.cluster_n),
             b_share=Share.of_all(ctx, cfg.cluster),
@@ -119,6 +122,24 @@ class Sm90Gemm:
     def part_of_k(self) -> tuple[tp.Value | int, tp.Value]:
         """(first step, number of steps) of K that this CTA takes."""
         return part_of_k(self.ctx, self.cfg, self.k_steps)
+
+    def first_row(self, operand: str, tile: tp.WorkTile, rows: int) -> tp.Value:
+        """The row of A, "a", or of B, "b", from which it is loaded for a tile of C.
+
+        Where C's tiles are no multiple of the cluster's, some CTAs have a tile outside of C. Its
+        rows would be zeros, which TMA takes longer to write than to load rows, and the cluster
+        waits for them. Such a CTA loads what the first of its cluster does; its sums are not
+        stored.
+
+        Args:
+            rows: of C that a tile has; of "b", columns.
+        """
+        b = operand == "b"
+        index = tile.n if b else tile.m
+        if (self.cfg.cluster_n if b else self.cfg.cluster) > 1:
+            inside = index * rows < self.extents[b]
+            index = self.ctx.select(inside, index, index - self.ctx.cta_rank)
+        return index * rows
 
     def store(
         self,

@@ -85,10 +85,10 @@ class Copies:
         k = (step * cfg.k_group_size + j) * cfg.bk
         a_tile, b_tile = stage.tile(j)
         if operand == "a":
-            place = (tile.batch, tile.m * cfg.bm, k)
+            place = (tile.batch, self.gemm.first_row("a", tile, cfg.bm), k)
             self.gemm.a_share.load(ctx, self.a, a_tile, place, stage.barrier(), number=j)
         else:
-            place = (tile.batch, tile.n * cfg.bn, k)
+            place = (tile.batch, self.gemm.first_row("b", tile, cfg.bn), k)
             self.gemm.b_share.load(ctx, self.b, b_tile, place, stage.barrier(), number=j)
 
 

@@ -78,7 +78,8 @@ def load(
                     scales.put(stage, numbers.now())
                     stage.expect_bytes(inputs.stage_bytes)
                     a_tile, b_tile, scales_tile = stage.tile()
-                    row, col, k = tile.m * cfg.bm, tile.n * cfg.bn, block * BLOCK
+                    row, col = gemm.first_row("a", tile, cfg.bm), gemm.first_row("b", tile, cfg.bn)
+                    k = block * BLOCK
                     gemm.a_share.load(ctx, a, a_tile, (None, row, k), stage.barrier())
                     gemm.b_share.load(ctx, b, b_tile, (None, col, k), stage.barrier())
                     ctx.tma_load(a_scales, (block, row), scales_tile, stage.barrier())

@@ -75,12 +75,11 @@ def load(gemm: Sm90Gemm, a: tp.GlobalTensor, gate: tp.GlobalTensor, up: tp.Globa
                     for j in range(cfg.k_group_size):
                         a_tile, b_tile = stage.tile(j)
                         k = (step * cfg.k_group_size + j) * cfg.bk
-                        gemm.a_share.load(
-                            ctx, a, a_tile, (None, tile.m * cfg.bm, k), stage.barrier()
-                        )
+                        row = gemm.first_row("a", tile, cfg.bm)
+                        gemm.a_share.load(ctx, a, a_tile, (None, row, k), stage.barrier())
                         for i, tensor in enumerate((gate, up)):
                             rows = b_tile.rows(i * half, half)
-                            place = (None, tile.n * half, k)
+                            place = (None, gemm.first_row("b", tile, half), k)
                             gemm.b_share.load(ctx, tensor, rows, place, stage.barrier())
         ctx.launch_dependents()
         producer.drain()

@@ -78,7 +78,7 @@ def load(gemm: Sm90Gemm, work: tp.GroupedScheduler, a: tp.GlobalTensor, b: tp.Gl
                     stage.expect_bytes(inputs.stage_bytes)
                     a_tile, b_tile = stage.tile()
                     a_place = (tile.batch, tile.row, step * cfg.bk)
-                    b_place = (tile.batch, tile.n * cfg.bn, step * cfg.bk)
+                    b_place = (tile.batch, gemm.first_row("b", tile, cfg.bn), step * cfg.bk)
                     gemm.a_share.load(ctx, a, a_tile, a_place, stage.barrier())
                     gemm.b_share.load(ctx, b, b_tile, b_place, stage.barrier())
         ctx.launch_dependents()

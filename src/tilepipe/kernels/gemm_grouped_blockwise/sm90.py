@@ -101,8 +101,9 @@ def load(
                     stage.expect_bytes(inputs.stage_bytes)
                     a_tile, b_tile, scales_tile = stage.tile()
                     full, k = stage.barrier(), block * BLOCK
+                    col = gemm.first_row("b", tile, cfg.bn)
                     gemm.a_share.load(ctx, a, a_tile, (tile.batch, tile.row, k), full)
-                    gemm.b_share.load(ctx, b, b_tile, (tile.batch, tile.n * cfg.bn, k), full)
+                    gemm.b_share.load(ctx, b, b_tile, (tile.batch, col, k), full)
                     for i in range(0, scales_tile.shape[1], width):
                         at = (tile.batch, block, first + i)[-a_scales.rank :]
                         ctx.tma_load(a_scales, at, scales_tile.cols(i, width), full)

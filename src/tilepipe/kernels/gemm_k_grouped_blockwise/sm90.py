@@ -80,7 +80,8 @@ def load(
                 with producer.acquire() as stage, ctx.elect_one():
                     stage.expect_bytes(stage_bytes)
                     a_tile, b_tile, scales_tile = stage.tile()
-                    row, col, full = tile.m * cfg.bm, tile.n * cfg.bn, stage.barrier()
+                    row, col = gemm.first_row("a", tile, cfg.bm), gemm.first_row("b", tile, cfg.bn)
+                    full = stage.barrier()
                     block = ctx.let(span.first // BLOCK + step, "block")
                     gemm.a_share.load(ctx, a, a_tile, (None, row, block * BLOCK), full)
                     gemm.b_share.load(ctx, b, b_tile, (None, col, block * BLOCK), full)
