@@ -4,6 +4,7 @@ fastest by the model.
 
 from __future__ import annotations
 
+import bisect
 import functools
 from collections.abc import Iterator
 from typing import TypeAlias, TypeVar
@@ -31,6 +32,7 @@ SOURCE_SLOTS = 2  # while one is read, TMA fills the other
 # Where C has fewer elements than the first number, tiles of more than the second are not looked at:
 # the model chooses none, which tests compare after each fit.
 SMALL = ((1 << 14, 8192), (1 << 18, 16384))
+LIMITS = tuple(limit for limit, _ in SMALL)
 
 C = TypeVar("C", bound=Sm90Tiling)
 
@@ -138,12 +140,7 @@ def _kind(problem: Problem) -> Kind:
 def _known(problem: Problem, chip: tp.Chip) -> tuple[tuple[GemmConfig, ...], Table]:
     """The configurations worth a look for a product, and what the model knows of them."""
     known = _every(_kind(problem), chip)
-    elements = problem.m * problem.n
-    if problem.batch == 1:
-        for (limit, _), found in zip(SMALL, known, strict=False):
-            if elements < limit:
-                return found
-    return known[-1]
+    return known[bisect.bisect(LIMITS, problem.m * problem.n) if problem.batch == 1 else -1]
 
 
 @functools.lru_cache(maxsize=256)
