@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 import tilepipe as tp
-from tilepipe.bench import beside, timing, tune
+from tilepipe.bench import beside, quack, timing, tune
 from tilepipe.bench.operands import build, build_all, operands
 from tilepipe.bench.report import Check, Config, Line, Side, config_text, flop, problem_json
 from tilepipe.bench.shapes import Choice, Suite
@@ -104,7 +104,10 @@ def seconds(suites: Sequence[Suite], choice: Choice, regimes: Sequence[str], rep
     """About how long a run takes."""
     count = sum(len(suite.problems) for suite in suites)
     each = 0.7 + timing.seconds(2, regimes, repeats)
-    return count * (each + (tune.seconds(choice.count, regimes) if choice.how == "best" else 0))
+    each += tune.seconds(choice.count, regimes) if choice.how == "best" else 0
+    other = timing.seconds(1, regimes, repeats)
+    tuned = [quack.seconds(problem) for suite in suites for problem in suite.problems]
+    return count * each + sum(x + other for x in tuned if x)
 
 
 def run(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 import tilepipe as tp
-from tilepipe.bench import deep_gemm, timing
+from tilepipe.bench import deep_gemm, quack, timing
 from tilepipe.bench.report import Check, Config
 from tilepipe.bench.timing import Step
 from tilepipe.cuda.nvrtc import processes
@@ -117,9 +117,18 @@ class Operands:
 
     def other_peers(self) -> tuple[dict[str, tuple[timing.Launch, list[Any]]], dict[str, str]]:
         """Further peers: of those that can solve the problem a launch and the results of all sets,
-        and of the others the reason.
+        and of the others the reason. Here QuACK, tuned for the shape.
         """
-        return {}, {}
+        if not quack.takes(self.problem):
+            return {}, {}
+        shape = self.problem.m, self.problem.n
+        results = allocated(shape, "row", self.problem.out_dtype, self.sets, math.nan)
+        try:
+            launch = quack.product(self.a, self.b, results, self.source, BETA)
+            launch(0)
+        except Exception as error:  # it is not there, or refuses: ours is measured all the same
+            return {}, {quack.NAME: f"{type(error).__name__}: {error}".splitlines()[0]}
+        return {quack.NAME: (launch, results)}, {}
 
     def launches(self, launcher: Launcher) -> timing.Launch:
         """The product of a set by our kernel, in the current stream."""
