@@ -115,6 +115,17 @@ def test_windows(family: str, left: int) -> None:
             right(DECODE(**given, **seen, return_lse=True), given, q, cache, **seen)
 
 
+@pytest.mark.parametrize("left", [0, 100, 5000])
+@pytest.mark.parametrize("family", ["four tokens", "pages of 16", "d 80, float16", "d 192"])
+def test_windows_of_queries_as_columns(family: str, left: int) -> None:
+    """Of 16 bits, which are rows unless asked for otherwise."""
+    for lengths in (LENGTHS["of all kinds"], LENGTHS["one long"], LENGTHS["many"]):
+        given, q, cache = operands(lengths, **FAMILIES[family])
+        seen: dict[str, Any] = {"causal": True, "window": (left, -1)}
+        found = DECODE(**given, **seen, return_lse=True, queries="columns")
+        right(found, given, q, cache, **seen)
+
+
 def test_descales_that_are_numbers() -> None:
     given, q, cache = operands(LENGTHS["of all kinds"], cache_dtype=NARROW)
     scales = [np.full_like(cache.k_scales, x) for x in (0.02, 0.5)]

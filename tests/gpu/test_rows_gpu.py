@@ -25,6 +25,18 @@ def test_a_problem_is_right(name: str, kernel: str, backward: bool) -> None:
         assert made.verify().ok, made.verify()
 
 
+@pytest.mark.parametrize("columns", [1024, 16384, 65536])
+@pytest.mark.parametrize("most", [2.0**18, 2.0**22])
+def test_the_loss_of_large_logits(most: float, columns: int) -> None:
+    """log Σ exp is not lost beside the largest logit."""
+    torch = pytest.importorskip("torch", exc_type=ImportError)
+    x = most - 8 * torch.randint(0, 2, (64, columns), device="cuda").float()
+    labels = torch.randint(0, columns, (64,), device="cuda")
+    loss, _ = ops.cross_entropy(x, labels)
+    want = torch.nn.functional.cross_entropy(x.double(), labels, reduction="none")
+    assert ((loss.double() - want).abs() <= 1e-5 * want).all()
+
+
 @pytest.mark.parametrize("columns", [100, 1024, 4096, 8192, 16384, 40000])
 def test_gradients_of_tensors(columns: int) -> None:
     torch = pytest.importorskip("torch", exc_type=ImportError)

@@ -375,7 +375,6 @@ DECODE: dict[str, Settings] = {
     "17 rows": {"heads": 17},
     "of 8 bits, 64 rows": {"cache": "float8_e4m3", "tokens": 4, "heads": 16, "d": 64},
     "of 8 bits, 128 keys": {"cache": "float8_e4m3", "bn": 128, "ctas": 1, "stages": 2},
-    "three waves": {"ctas": 1, "waves": 3, "queries": "columns"},
     "columns": {"queries": "columns"},
     "columns, three tokens, d 80": {
         "queries": "columns",

@@ -87,13 +87,15 @@ def cross_entropy(
         there = (label >= 0) & (label < columns)
         logit = ctx.load(x[place, ctx.select(there, label, 0).to("int32")]).to("float32")
         _, _, largest, total = largest_and_sum(team, x, loaded)
-        logs = ctx.fragment(largest + total.apply("log2") * LN_2)
+        of_total = ctx.fragment(total.apply("log2") * LN_2)
         chosen, kept = of_labels.shared(
             ctx.select(there, logit, float("-inf")), ctx.select(label == ignored, 0.0, 1.0)
         )
         with ctx.when(team.member == 0):
-            ctx.store_global(lse, (row,), logs)
-            ctx.store_global(loss, (row,), ctx.select(kept > 0, logs - chosen, 0.0))
+            ctx.store_global(lse, (row,), largest + of_total)
+            # a float32 of a large logit has no room for the logarithm: the difference comes first
+            apart = largest - chosen + of_total
+            ctx.store_global(loss, (row,), ctx.select(kept > 0, apart, 0.0))
         ctx.launch_dependents()
 
 

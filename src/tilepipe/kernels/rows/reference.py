@@ -114,11 +114,13 @@ def cross_entropy(
     """`loss` and `lse`."""
     (wide,) = _wide(x)
     most = wide.max(-1)
-    want = np.log(np.exp(wide - most[:, None]).sum(-1)) + most
+    of_total = np.log(np.exp(wide - most[:, None]).sum(-1))
     kept = labels != ignore_index
-    logit = wide[np.arange(len(x)), np.where(kept, labels, 0)]
-    size = np.abs(most) + np.abs(want) + np.abs(logit) + 1
-    return [(lse, want, size), (loss, np.where(kept, want - logit, 0.0), size)]
+    apart = most - wide[np.arange(len(x)), np.where(kept, labels, 0)]
+    return [
+        (lse, most + of_total, np.abs(most) + of_total + 1),
+        (loss, np.where(kept, apart + of_total, 0.0), apart + of_total + 1),
+    ]
 
 
 def cross_entropy_backward(

@@ -112,7 +112,7 @@ def attention_decode(
             sequence. For one token both agree. FlashAttention's default is False.
         window: (left, right): query token i sees no key before i + cache_seqlens - tokens - left;
             tiles of keys that none sees are not read. None or -1 is no bound; right may be that, or
-            0, which is `causal`.
+            0, which is `causal`; with `causal`, 0 stands in for any right.
         scale: of the scores, positive; 1/sqrt(d) unless given.
         k_descale, v_descale: what keys and values of float8_e4m3fn are multiplied with,
             from 0 to 2^100: float32 (batch, kv_heads), or a number, which is prepared for like a
