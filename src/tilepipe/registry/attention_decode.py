@@ -164,12 +164,16 @@ def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -
 def _sizes(settings: Mapping[str, Any]) -> Sizes:
     """Two sequences, the first of which several CTAs share, among empty ones: of few tiles a CTA,
     and of so many that the ring goes round more than twice, with more sequences than are looked at
-    together. With a window, which leaves few tiles of each, as many sequences as it takes, all of
-    them longer than it.
+    together. Waves are more CTAs of a kernel that is the same to the letter, and six that share an
+    item take their tickets in hundreds of orders: the first instance has two where there are more,
+    the second one. With a window, which leaves few tiles of each, as many sequences as it takes,
+    all of them longer than it.
     """
     cfg = _CONFIGS.config(settings)
-    ctas, found = SMS * cfg.ctas * cfg.waves, Sizes()
-    for steps, empty in zip(steps_of(cfg.stages), (1, CHUNK - 1), strict=True):
+    found = Sizes()
+    cases = zip(steps_of(cfg.stages), (1, CHUNK - 1), (min(cfg.waves, 2), 1), strict=True)
+    for steps, empty, waves in cases:
+        ctas = SMS * cfg.ctas * waves
         tiles = max(ctas * steps - (empty == 1), 4)
         first = tiles - max(tiles // 3, 1)
         keys = [first * cfg.bn - 3, (tiles - first) * cfg.bn]
@@ -188,6 +192,7 @@ def _sizes(settings: Mapping[str, Any]) -> Sizes:
             "batch": len(lengths),
             "s": max(lengths),
             "lengths": ",".join(map(str, lengths)),
+            "waves": waves,
         }
         name = f"{ctas} CTAs, {said}, {empty} of none"
         found[name] = Size(extents, SMS)

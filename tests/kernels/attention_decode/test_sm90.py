@@ -185,16 +185,9 @@ def test_the_size_of_a_share(total: int, ctas: int, size: int) -> None:
     assert share_size(total, ctas) == size
 
 
-# six CTAs take hundreds of tickets in all orders, for a minute
-LONG = "three waves"
-
-
 @pytest.mark.slow
 @pytest.mark.sampled(suite=12)
-@pytest.mark.parametrize(
-    "family",
-    [pytest.param(f, marks=pytest.mark.thorough if f == LONG else ()) for f in FAMILIES],
-)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_is_verified(family: str) -> None:
     """In every order of tickets; no line is left out."""
     _, instances = SPEC.instances(FAMILIES[family])
