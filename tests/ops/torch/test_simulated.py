@@ -91,6 +91,30 @@ def test_autocast_of_the_cpu_casts_tensors_there(operation: Any) -> None:
     assert bits(found) == bits(wanted)
 
 
+@pytest.mark.parametrize("stored", [torch.bfloat16, torch.float16, torch.float8_e4m3fn])
+def test_autocast_beside_a_cache_takes_the_dtype_of_the_cache(stored: torch.dtype) -> None:
+    """Which is read where it lies, also if autocast has another one of 16 bits."""
+    q = torch.randn(1, 1, 2, 64, generator=torch.Generator().manual_seed(0))
+    cache = torch.ones(1, 16, 1, 64).to(stored)
+    taken = q.bfloat16() if stored is torch.float8_e4m3fn else q.to(stored)
+    wanted = ops.attention_decode(taken, cache, cache.clone())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = ops.attention_decode(q, cache, cache.clone())
+        with pytest.raises(tp.BindError, match="float32"):  # it would be copied in each step
+            ops.attention_decode(q, cache.float(), cache.float())
+    assert found.dtype is taken.dtype
+    assert bits(found) == bits(wanted)
+
+
+def test_autocast_beside_quantised_weights() -> None:
+    weights = ops.prepare_weights(torch.ones(64, 128, dtype=torch.int8))
+    a, scales = torch.ones(4, 128), torch.ones(1, 64)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = ops.quantised_matmul(a, weights, scales)
+    assert found.dtype is torch.bfloat16
+    assert bits(found) == bits(ops.quantised_matmul(a.bfloat16(), weights, scales))
+
+
 @pytest.mark.slow
 def test_autocast_of_the_cpu_under_the_compiler_and_autograd() -> None:
     a = A.float().requires_grad_()

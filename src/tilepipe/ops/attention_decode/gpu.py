@@ -28,6 +28,7 @@ from tilepipe.ops.torch.attentions import (
     simulation_of_both,
 )
 from tilepipe.ops.torch.dispatcher import (
+    autocast_beside,
     is_tracing,
     library,
     no_gradient,
@@ -86,6 +87,8 @@ def attention_decode(call: Call) -> torch.Tensor | Results:
     if not is_tracing() and not observed(call.q, call.k_cache, *others):
         result, lse = plans.run(call)
     else:
+        if call.out is None and isinstance(call.k_cache, torch.Tensor):
+            call.q = autocast_beside(call.k_cache, call.q)
         _checked_tensors(call)
         result, lse = operator(*inputs_of(call))
         result = result if call.out is None else call.out.copy_(result)

@@ -18,6 +18,8 @@ from tilepipe.ops.quantised.call import Extents, checked, config
 from tilepipe.ops.quantised.public import NAME, QuantisedCall
 from tilepipe.ops.torch import products
 from tilepipe.ops.torch.dispatcher import (
+    autocast,
+    autocasts,
     is_tracing,
     observed,
     refuse_gradient,
@@ -42,6 +44,8 @@ def quantised_matmul(call: Call) -> torch.Tensor:
     refuse_gradient(NAME, call.a, call.scales, call.out)
     if not is_tracing() and not observed(call.a, call.weights, call.scales, call.out):
         return plans.run(call)
+    if call.out is None and isinstance(call.a, torch.Tensor) and autocasts(call.a):
+        call.a = autocast(call.a)
     _, dtype = _checked_tensors(call)
     text = settings_text(call.settings)
     c = operator(

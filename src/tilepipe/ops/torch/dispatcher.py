@@ -121,15 +121,25 @@ def autocasts(x: torch.Tensor) -> bool:
     return bool(torch.is_autocast_enabled(_autocast_device(x)))
 
 
-def autocast(x: torch.Tensor) -> torch.Tensor:
-    """`x` in the dtype that torch.autocast has for its device, as torch.matmul has it; what is no
-    floating-point tensor, or float64, as it is.
+def autocast(x: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """`x` in `dtype`, unless given that which torch.autocast has for its device, as torch.matmul
+    has it; what is no floating-point tensor, or float64, as it is.
     """
     return (
-        x.to(torch.get_autocast_dtype(_autocast_device(x)))
+        x.to(torch.get_autocast_dtype(_autocast_device(x)) if dtype is None else dtype)
         if isinstance(x, torch.Tensor) and x.is_floating_point() and x.dtype != torch.float64
         else x
     )
+
+
+def autocast_beside(stored: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """`x` as `autocast`, where that is enabled, beside a cache, which is stored for many calls and
+    never copied: `x` has its dtype if that has 16 bits.
+    """
+    if not isinstance(x, torch.Tensor) or not autocasts(x):
+        return x
+    narrow = stored.dtype in (torch.bfloat16, torch.float16)
+    return autocast(x, stored.dtype if narrow else None)
 
 
 def _autocast_device(x: object) -> str:
