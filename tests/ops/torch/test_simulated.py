@@ -92,7 +92,7 @@ def test_autocast_of_the_cpu_casts_tensors_there(operation: Any) -> None:
 
 
 @pytest.mark.parametrize("stored", [torch.bfloat16, torch.float16, torch.float8_e4m3fn])
-def test_autocast_beside_a_cache_takes_the_dtype_of_the_cache(stored: torch.dtype) -> None:
+def test_autocast_beside_a_cache_takes_the_dtype_of_the_cache(stored: Any) -> None:
     """Which is read where it lies, also if autocast has another one of 16 bits."""
     q = torch.randn(1, 1, 2, 64, generator=torch.Generator().manual_seed(0))
     cache = torch.ones(1, 16, 1, 64).to(stored)

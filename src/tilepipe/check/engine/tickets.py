@@ -32,7 +32,7 @@ from tilepipe.errors import PoisonError, SimFault
 from tilepipe.ir import def_use, ops
 from tilepipe.ir.expressions import Const, Special
 from tilepipe.ir.memory import Element, TensorParam
-from tilepipe.ir.program import all_ops, walk
+from tilepipe.ir.program import all_ops
 from tilepipe.machine.advice import add
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.memory.tiles import EMPTY
@@ -97,7 +97,7 @@ def counter_of(front_end: TracedFrontEnd) -> _Counter | None:
                 | ops.StrongStore()
             ):
                 return None
-    if len(found) != 1 or any(isinstance(op, ops.Atomic) for op in walk(kernel.setup)):
+    if len(found) != 1:
         return None
     ((tensor, at),) = found
     if any(not isinstance(op, ops.Atomic) and tensor in set(def_use.operands(op)) for op in every):
