@@ -83,6 +83,7 @@ def test_forms_of_flash_attention_are_compiled_in_other_processes(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setattr(flash_attention_4, "DEVICE", "cpu")
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)  # PyTorch is imported anew in each process
     package = tmp_path / "flash_attn" / "cute"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 import runpy
-import subprocess
-import sys
+from typing import Any
 
 import pytest
 
 from tools.docs.readme import ROOT
 
-PATH = ROOT / "benchmarks" / "checker.py"
 
-
-def table(*options: str) -> list[list[str]]:
-    done = subprocess.run(
-        [sys.executable, str(PATH), *options], capture_output=True, text=True, check=True
-    )
-    return [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in done.stdout.splitlines()
-        if line.startswith("| ")
-    ]
+@functools.cache
+def checker() -> dict[str, Any]:
+    """What the file defines."""
+    return runpy.run_path(str(ROOT / "benchmarks" / "checker.py"))
 
 
 @pytest.mark.slow
-def test_the_smallest_rows() -> None:
-    heads, single, explored = table("--tables", "targets", "--rows", "2", "--runs", "1")
+def test_the_smallest_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    checker()["main"](["--tables", "targets", "--rows", "2", "--runs", "1"])
+    heads, single, explored = (
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in capsys.readouterr().out.splitlines()
+        if line.startswith("| ")
+    )
     assert heads == ["shape", "method", "verdict", "executions", "states", "seconds", "MiB"]
     assert single[:3] == [
         "stages 3, accumulators 2, tiles 2, k steps 4, cluster 1, consumers 1",
@@ -43,12 +41,20 @@ def test_the_smallest_rows() -> None:
 
 @pytest.mark.slow
 def test_reductions_are_turned_off() -> None:
-    rows = table("--tables", "reductions", "--rows", "2", "--runs", "1")
-    assert [row[1] for row in rows[1:]] == ["explored", "explored without hashing"]
+    first, *others = checker()["TABLES"]["reductions"][:5]
+    assert [cell.method for cell in (first, *others)] == [
+        "explored",
+        "explored without hashing",
+        "explored without symmetry",
+        "explored without partial order",
+        "explored without partial order, hashing, symmetry",
+    ]
+    figures = [checker()["check_cell"](cell, runs=1, limit=50) for cell in (first, others[2])]
+    assert [(x.verdict, x.executions) for x in figures] == [("verified", 1), ("undecided", 50)]
 
 
 def test_a_row_that_was_given_up() -> None:
-    measurement = runpy.run_path(str(PATH))["Measurement"]
+    measurement = checker()["Measurement"]
     assert measurement("undecided", 1234, 56789, [10.02], 3 << 20).row() == (
         "undecided",
         "> 1,234",

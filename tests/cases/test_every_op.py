@@ -4,6 +4,7 @@ simulator against NumPy, and through NVRTC; and every op is in a case that a GPU
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -32,29 +33,36 @@ from tests.cases import (
 )
 from tests.cases.fragments import Case
 from tests.cases.scalars import check
-from tests.support.case_classes import by_words
 from tilepipe import cuda
 from tilepipe.ir import ops
-from tilepipe.ir.program import all_ops
+from tilepipe.ir.program import Kernel, all_ops
 
-CASES = [
-    *scalar_cases.CASES,
-    *lane_cases.CASES,
-    *copy_cases.CASES,
-    *sync_cases.CASES,
-    *grid_cases.CASES,
-    *between_ctas.CASES,
-    *row_fragments.CASES,
-    *first_rows.CASES,
-    *reductions.CASES,
-    *bit_cases.CASES,
-    *dequantised_cases.CASES,
-    *packed_operands.CASES,
-    *power_cases.CASES,
-    *column_cases.CASES,
-    *scan_cases.CASES,
-    *half_cases.CASES,
-]
+FUNCTIONS = re.compile(r"(?:__forceinline__|__launch_bounds__\(\d+, \d+\)) [^(\n]*?(\w+)\(")
+LISTS = {
+    "scalars": [
+        *scalar_cases.CASES,
+        *bit_cases.CASES,
+        *dequantised_cases.CASES,
+        *packed_operands.CASES,
+        *power_cases.CASES,
+    ],
+    "memory": [
+        *lane_cases.CASES,
+        *copy_cases.CASES,
+        *sync_cases.CASES,
+        *grid_cases.CASES,
+        *between_ctas.CASES,
+    ],
+    "fragments": [
+        *row_fragments.CASES,
+        *first_rows.CASES,
+        *column_cases.CASES,
+        *scan_cases.CASES,
+        *half_cases.CASES,
+    ],
+    "reductions": reductions.CASES,
+}
+CASES = [case for cases in LISTS.values() for case in cases]
 
 
 @pytest.mark.sampled(64, suite=2, classes=lambda case, seed: [case.name])
@@ -69,14 +77,29 @@ def test_gives_what_numpy_gives(case: Case, seed: int) -> None:
     assert run.advice == []
 
 
+def compiles(case: Case, kernel: Kernel) -> None:
+    compiled = cuda.compile(kernel)
+    assert compiled.spill_bytes == 0, case.name
+    assert "warning" not in compiled.log, case.name
+
+
 @pytest.mark.slow
-@pytest.mark.sampled(suite=1000, classes=by_words)
+@pytest.mark.parametrize("cases", LISTS.values(), ids=LISTS)
+def test_each_function_that_is_printed_compiles(cases: list[Case]) -> None:
+    """Of the cases, those that print a kernel, a wrapper or a role that none before them does."""
+    printed: set[str] = set()
+    for case in cases:
+        kernel = case.make(np.random.default_rng(0))[0].kernel
+        functions = set(FUNCTIONS.findall(cuda.compile(kernel, emit="cuda").source))
+        if not functions <= printed:
+            printed |= functions
+            compiles(case, kernel)
+
+
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_compiles(case: Case) -> None:
-    """`make test-all` adds each shape with each dtype."""
-    compiled = cuda.compile(case.make(np.random.default_rng(0))[0].kernel)
-    assert compiled.spill_bytes == 0
-    assert "warning" not in compiled.log
+    compiles(case, case.make(np.random.default_rng(0))[0].kernel)
 
 
 @pytest.mark.slow
