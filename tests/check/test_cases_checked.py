@@ -62,7 +62,7 @@ MODULES = (
 CASES = [case for module in MODULES for case in module.CASES]
 BOUNDS = Bounds(traces=60)
 # of kernels whose orders are too many for any bound
-FEW = Bounds(traces=10)
+FEW = Bounds(traces=4)
 
 
 def asks(kernel: Kernel) -> bool:

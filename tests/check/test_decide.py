@@ -214,8 +214,6 @@ def alike(agents: int, reads_warp: bool) -> Launch:
             b.wait(b.bar(bar), 0)
         with b.elect():
             b.arrive(b.bar(done))
-    with b.role("end", warps=1):
-        b.wait(b.bar(done), 0)
     return launch(b)
 
 

@@ -25,18 +25,27 @@ def verdict_of(recipe: Callable[[], tp.Program], jobs: int, **options: object) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("hashing", [True, False])
-def test_every_answer_is_found_in_any_number_of_processes(hashing: bool) -> None:
+def test_several_processes_find_every_answer_and_tell_their_progress(hashing: bool) -> None:
     recipe, reductions = functools.partial(recipes.asks, 6), Reductions(hashing=hashing)
-    alone, two, three = (verdict_of(recipe, jobs, reductions=reductions) for jobs in (1, 2, 3))
+    told: list[tuple[str, int]] = []
+    alone = verdict_of(recipe, 1, reductions=reductions)
+    shared = verdict_of(
+        recipe,
+        3,
+        reductions=reductions,
+        progress=lambda name, done, left: told.append((name, done)),
+    )
     assert alone.ok
     assert alone.traces >= 64
-    for shared in (two, three):
-        assert (shared.verdict, shared.method, shared.completions) == (
-            alone.verdict,
-            alone.method,
-            alone.completions,
-        )
-        assert alone.traces <= shared.traces <= alone.traces * 2
+    assert (shared.verdict, shared.method, shared.completions) == (
+        alone.verdict,
+        alone.method,
+        alone.completions,
+    )
+    assert alone.traces <= shared.traces <= alone.traces * 2
+    assert {name for name, _ in told} == {"asks"}
+    assert [done for _, done in told] == sorted(done for _, done in told)
+    assert told[-1][1] >= 60
 
 
 @pytest.mark.slow
@@ -59,20 +68,6 @@ def test_bounds_count_all_processes() -> None:
         functools.partial(recipes.asks, 7), 2, bounds=Bounds(traces=40), reductions=APART
     )
     assert (verdict.verdict, verdict.bound, verdict.traces) == ("undecided", "40 executions", 40)
-
-
-@pytest.mark.slow
-def test_progress_is_told() -> None:
-    told: list[tuple[str, int]] = []
-    check_all(
-        [("asks", functools.partial(recipes.asks, 6))],
-        jobs=2,
-        reductions=APART,
-        progress=lambda name, done, left: told.append((name, done)),
-    )
-    assert {name for name, _ in told} == {"asks"}
-    assert [done for _, done in told] == sorted(done for _, done in told)
-    assert told[-1][1] >= 60
 
 
 @pytest.mark.slow
