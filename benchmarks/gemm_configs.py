@@ -21,19 +21,22 @@ from tilepipe.kernels.gemm.heuristics import (
 SLOW = 1.35  # times the fastest by the model: not worth a try
 _WORD = re.compile(
     r"([cp])(\d)-(\d+)x(\d+)-(\d)x(\d)x(\d)(t?)(?:-(g\d+|rows|columns))?(-o1)?(?:-s(\d+))?"
+    r"(?:-k(\d+))?"
 )
 
 
 def text(cfg: GemmConfig) -> str:
     """A word such as "c2-128x256-2x1x1t-g16": cooperative with 2 consumers, the tile, the cluster
     along M, N and K, t where C is Cᵀ, the order of the tiles where it is not groups of 8, o1 with a
-    stage in the place of the second store slot, and the stages where they are more than usual.
+    stage in the place of the second store slot, the stages where they are more than usual, and k2
+    with two parts of K that meet in global memory.
     """
     order = "" if cfg.group == 8 else f"-g{cfg.group}"
     if cfg.raster != "grouped":
         order = f"-{cfg.raster}"
     deep = "-o1" if cfg.store_slots == 1 and cfg.stages > ENOUGH_STAGES else ""
     deep += f"-s{cfg.stages}" if cfg.stages > MAX_STAGES else ""
+    deep += f"-k{cfg.k_parts}" if cfg.k_parts > 1 else ""
     return (
         f"{cfg.schedule[0]}{cfg.consumers}-{cfg.bm}x{cfg.bn}-{cfg.cluster}x{cfg.cluster_n}"
         f"x{cfg.split_k}{'t' if cfg.swap == 'ab' else ''}{order}{deep}"
@@ -58,6 +61,7 @@ def config(word: str, chip: tp.Chip = tp.H200) -> GemmConfig:
         swap="ab" if found[8] else "none",
         raster=order if order in ("rows", "columns") else "grouped",
         group=int(order[1:]) if order[0] == "g" else 8,
+        k_parts=int(found[12] or 1),
     )
     made = fitted(given, tp.bfloat16, chip)
     assert made is not None, word

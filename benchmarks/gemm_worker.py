@@ -23,6 +23,7 @@ from tilepipe.errors import TilepipeError
 from tilepipe.kernels.gemm import sm90 as gemm
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.heuristics import Problem, ranked as ranked_by_model
+from tilepipe.ops.torch import workspaces
 from tilepipe.ops.torch.tensors import TensorView
 
 INPUTS, RESULTS = 2 * 10**9, 10**9  # bytes of memory that operands and results are cut from
@@ -67,7 +68,8 @@ class Memory:
 def bound(views: Sequence[Any], cfg: GemmConfig, chip: tp.Chip) -> tp.Program:
     """The GEMM for tensors."""
     a, b, c = map(TensorView, views)
-    return gemm.bind(a, b, c, cfg, chip=chip)
+    workspace = workspaces.to_bind(c.shape, cfg, c.device)
+    return gemm.bind(a, b, c, cfg, workspace=workspace, chip=chip)
 
 
 class Prepared:
@@ -99,7 +101,9 @@ class Prepared:
         bts = [x.t() for x in b]
         found: dict[str, timing.Launch] = {"cublas": lambda i: torch.mm(a[i], bts[i], out=c[i])}
         for name, program in self.programs.items():
-            found[name] = in_turn(program.launcher(), {"a": a, "b": b, "c": c})
+            launcher = program.launcher()
+            workspace = workspaces.of_launcher(launcher, c[0].device, len(c))
+            found[name] = in_turn(launcher, {"a": a, "b": b, "c": c} | workspace)
         found["cublas"](0)
         want = c[0].clone()
         errors = []

@@ -21,6 +21,7 @@ HOPPER: list[tuple[str, dict[str, Any]]] = [
     ("gemm", {"cluster": 4, "bn": 64, "activation": "gelu"}),
     ("gemm", {"cluster_n": 2, "swap": "ab"}),
     ("gemm", {"split_k": 2}),
+    ("gemm", {"k_parts": 3, "cluster": 2, "bn": 72}),
     ("gemm", {"early": "b", "cluster": 2}),
     ("gemm", {"early": "b", "split_k": 2, "swap": "ab", "source": True}),
     ("gemm", {"source": True, "source_slots": 2, "bias": "row"}),

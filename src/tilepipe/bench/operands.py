@@ -25,6 +25,7 @@ from tilepipe.kernels.gemm_blockwise import sm90 as gemm_blockwise
 from tilepipe.kernels.gemm_blockwise.config import BLOCK, BlockwiseGemmConfig
 from tilepipe.kernels.gemm_blockwise.reference import ROW_UNIT
 from tilepipe.kernels.gemm_blockwise.validation import blocks_of
+from tilepipe.ops.torch import workspaces
 from tilepipe.ops.torch.tensors import TensorView
 from tilepipe.registry.products import BETA
 from tilepipe.testing.numerics import OUTPUT_EPS, ROUNDED, fp8_sum_error
@@ -138,7 +139,8 @@ class Operands:
         }
         if self.source is not None:
             tensors["source"] = self.source
-        return in_turn(launcher, tensors)
+        workspace = workspaces.of_launcher(launcher, self.c[0].device, self.sets)
+        return in_turn(launcher, tensors | workspace)
 
     def want(self, i: int) -> Any:
         """The float32 product of set `i`."""
@@ -311,7 +313,17 @@ def build(problem: Problem, config: Config) -> Launcher:
     if problem.source:
         shape = problem.m, problem.n
         source, beta = TensorView(allocated(shape, "row", problem.out_dtype, 1)[0]), BETA
-    bound = gemm.bind(a, b, c, config, a_scale=left, b_scale=right, source=source, beta=beta)
+    bound = gemm.bind(
+        a,
+        b,
+        c,
+        config,
+        a_scale=left,
+        b_scale=right,
+        source=source,
+        beta=beta,
+        workspace=workspaces.to_bind(c.shape, config, c.device),
+    )
     return bound.launcher()
 
 

@@ -15,7 +15,7 @@ from tilepipe.kernels.gemm import reference, sm90, sm100, sm100_heuristics
 from tilepipe.kernels.gemm.config import GemmConfig, Sm100GemmConfig
 from tilepipe.kernels.gemm.heuristics import SPAN, TUNABLE, Problem
 from tilepipe.kernels.gemm.validation import INPUTS
-from tilepipe.registry.instances import Sizes, fetched_sizes, product_sizes
+from tilepipe.registry.instances import Sizes, fetched_sizes, parts_sizes, product_sizes
 from tilepipe.registry.products import (
     ADDENDS,
     BY_DEFAULT,
@@ -102,6 +102,8 @@ def _sizes(settings: Mapping[str, Any]) -> Sizes:
     """
     cfg = _CONFIGS.config(settings)
     step = cfg.bk * cfg.k_group_size * cfg.split_k
+    if isinstance(cfg, GemmConfig) and cfg.k_parts > 1:
+        return parts_sizes(cfg, step, cfg.k_parts, swapped=cfg.swap == "ab")
     if isinstance(cfg, GemmConfig):
         ring = 2 if cfg.schedule == "pingpong" else 1
         if settings["source"] and cfg.source_slots:

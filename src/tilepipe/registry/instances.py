@@ -96,6 +96,24 @@ def product_sizes(cfg: OutputTiling, step: int, *, ring: int = 1, swapped: bool 
     return found
 
 
+def parts_sizes(cfg: OutputTiling, step: int, parts: int, *, swapped: bool = False) -> Sizes:
+    """m, n and k, where parts of K of a tile meet in global memory: a tile whose parts two CTAs
+    have, and two, each of which has a CTA of its own for all parts.
+
+    Args:
+        step: elements of K of a stage. parts: of K. swapped: as of `product_sizes`.
+    """
+    few, many = steps_of(cfg.stages)
+    clusters, found = clusters_of(cfg.cluster_size), Sizes()
+    for tiles, steps in ((1, many), (2, few)):
+        rows, cols = cfg.bm * cfg.cluster, tiles * cfg.bn * cfg.cluster_n
+        m, n = (cols, rows) if swapped else (rows, cols)
+        what = f"{tiles} tile{'s' if tiles > 1 else ''} in {parts} parts"
+        name = f"{what} of {steps} K step{'s' if steps > 1 else ''}, {_ctas(cfg.cluster_size)}"
+        found[name] = Size({"m": m, "n": n, "k": steps * step * parts}, clusters)
+    return found
+
+
 def fetched_sizes(cfg: OutputTiling, step: int, *, ring: int = 1) -> Sizes:
     """m, n and k, where a cluster that is done takes the work of one that has not begun, through a
     ring of two answers: one cluster that does it all, and, of single CTAs, two that compete for one

@@ -20,7 +20,7 @@ from tests.support.ops.torch_reference import check
 from tilepipe.cuda.runtime import interop
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.ops.matmul import plan as torch_plan
-from tilepipe.ops.torch import device, plan_cache
+from tilepipe.ops.torch import counters, device, plan_cache
 from tilepipe.ops.torch.tensors import TensorView
 
 __all__ = ["gpu"]
@@ -281,6 +281,23 @@ def test_plans_are_found_again(gpu: Emulator) -> None:
     matmul(a[:8], b)
     assert len(gpu.bound) == 4
     assert gpu.bound[2]["cfg"].bn == 64
+
+
+def test_parts_of_k_meet_in_a_workspace_of_the_launch(
+    gpu: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tickets stay, for the stream; launches that a graph captures have their own."""
+    monkeypatch.setattr(counters, "_counters", {})
+    a, b = tensor(16, 200), tensor(200, 24, seed=1)
+    for _ in range(2):
+        check(matmul(a, b, k_parts=2, bm=64, consumers=1), a, b)
+    (kept,) = counters._counters.values()
+    assert gpu.tickets == [kept.data_ptr()] * 2
+    assert gpu.bound[0]["parts"].shape == (64 * 2, 128)  # a tile, twice
+    monkeypatch.setattr(device, "capturing", lambda: True)
+    matmul(a, b, k_parts=2, bm=64, consumers=1)
+    assert gpu.tickets[-1] != kept.data_ptr()
+    assert len(gpu.bound) == 1
 
 
 def test_a_plan_is_not_used_for_operands_that_start_elsewhere(gpu: Emulator) -> None:

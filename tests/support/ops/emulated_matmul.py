@@ -17,6 +17,7 @@ from tests.support.ops.memory import at, tma_takes
 from tilepipe.ir.arrays import array_dtype, array_order
 from tilepipe.kernels.gemm import heuristics, sm90 as gemm
 from tilepipe.kernels.gemm.config import GemmConfig
+from tilepipe.kernels.gemm.k_parts import bound_workspace
 from tilepipe.kernels.gemm.reference import activated
 
 torch = pytest.importorskip("torch")
@@ -34,6 +35,7 @@ class Emulator:
     bound: list[dict[str, Any]] = field(repr=False)
     launches: int = 0
     stream: int = 0
+    tickets: list[int] = field(default_factory=list)  # addresses
 
     def bind(
         self,
@@ -46,7 +48,10 @@ class Emulator:
         source: Any = None,
         alpha: float = 1.0,
         beta: float = 0.0,
+        workspace: Any = None,
     ) -> Emulator:
+        assert (workspace is None) == (cfg.k_parts == 1)
+        bound_workspace(c, cfg, workspace)
         tma_takes(a)
         tma_takes(b)
         tma_takes(c, "row")
@@ -62,6 +67,8 @@ class Emulator:
         tensors = {"a": a, "b": b, "c": c} | {
             n: x for n, x in (("bias", bias), ("source", source)) if x is not None
         }
+        if workspace is not None:
+            tensors |= dict(zip(("parts", "tickets"), workspace, strict=True))
         self.bound.append(tensors | {"cfg": cfg, "alpha": alpha, "beta": beta})
         return self
 
@@ -75,7 +82,9 @@ class Launcher:
     def __init__(self, emulator: Emulator, bound: dict[str, Any]) -> None:
         self.emulator = emulator
         self.bound = bound
-        self.tensors = tuple(n for n in ("a", "b", "c", "bias", "source") if n in bound)
+        names = "tickets", "a", "b", "parts", "c", "bias", "source"
+        self.tensors = tuple(n for n in names if n in bound)
+        self.shapes = {n: tuple(bound[n].shape) for n in self.tensors}
 
     def __call__(self, addresses: tuple[int, ...], stream: int = 0) -> None:
         assert all(place % 16 == 0 for place in addresses)
@@ -85,6 +94,10 @@ class Launcher:
             name: at(place, self.bound[name])
             for name, place in zip(self.tensors, addresses, strict=True)
         }
+        if "parts" in x:
+            assert not x["tickets"].any()
+            x["parts"][...] = np.nan
+            self.emulator.tickets.append(addresses[0])
         wide = np.float64 if self.bound["c"].dtype == torch.float64 else np.float32
         a, b = (np.asarray(x[n].astype(wide), dtype=wide) for n in "ab")
         z: Array = self.bound["alpha"] * np.matmul(a, b.swapaxes(-1, -2))

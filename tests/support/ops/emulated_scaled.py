@@ -39,7 +39,9 @@ class Emulator:
         bias: Any = None,
         a_scale: Any = None,
         b_scale: Any = None,
+        workspace: Any = None,
     ) -> Bound:
+        assert workspace is None
         extras = Extras(bias, a_scale, b_scale)
         scales = extras.scales(*check_product(a, b, c, extras))
         tensors = {"a": a, "b": b, "c": c, "a_scale": a_scale, "b_scale": b_scale} | (

@@ -123,6 +123,7 @@ class Launcher:
 
     Attributes:
         tensors: names of the tensor parameters, in the order in which a call takes their addresses.
+        shapes: of the tensors by name.
         ordinal: the device.
         max_clusters: clusters that the device holds at once.
     """
@@ -151,7 +152,7 @@ class Launcher:
         self._configs: dict[int, Any] = {}  # by stream
         # Not the arguments themselves: a launcher is kept, and would keep arrays alive.
         args = launch.args
-        self._shapes = {n: arg.shape for n, arg in args.items() if isinstance(arg, TensorArg)}
+        self.shapes = {n: arg.shape for n, arg in args.items() if isinstance(arg, TensorArg)}
         self._numbers = {n: arg for n, arg in args.items() if not isinstance(arg, TensorArg)}
         self._strides = strides
         self._arguments = arguments(launch.kernel) if passed is None else passed
@@ -270,7 +271,7 @@ class Launcher:
         assert isinstance(param, TensorParam)
         strides = self._strides[param.name]
         return tiled_map(
-            param, self._shapes[param.name], [s * 8 // param.dtype.bits for s in strides]
+            param, self.shapes[param.name], [s * 8 // param.dtype.bits for s in strides]
         )
 
     def _value(self, argument: Argument) -> Any:
@@ -278,8 +279,8 @@ class Launcher:
         if argument.kind == "stride":
             return ctypes.c_int64(self._strides[name][argument.axis] // dtype.nbytes)
         if argument.kind == "shape":
-            return ctypes.c_int32(self._shapes[name][argument.axis])
-        if name in self._shapes:
+            return ctypes.c_int32(self.shapes[name][argument.axis])
+        if name in self.shapes:
             raise BindError(f"parameter '{name}' is a {dtype}, got an array")
         c_type = _C_TYPES.get(dtype.name, ctypes.c_float)  # small floats are held as float32
         arg = self._numbers[name]

@@ -25,9 +25,14 @@ def resident_ctas(clusters: int, cluster_size: int, chip: tp.Chip) -> int:
 
 def persistent_grid(c: tp.TensorMap, cfg: Sm90Tiling, chip: tp.Chip) -> int:
     """As many clusters as the chip holds at once, or fewer when there are fewer tiles."""
-    *batches, m, n = c.shape
+    return resident_ctas(tile_clusters(c.shape, cfg), cfg.cluster_size, chip)
+
+
+def tile_clusters(shape: Sequence[int], cfg: Sm90Tiling) -> int:
+    """How many clusters have a tile each of a C of that shape: with a batch, or without."""
+    *batches, m, n = shape
     rows, columns = -(-m // (cfg.bm * cfg.cluster)), -(-n // (cfg.bn * cfg.cluster_n))
-    return resident_ctas(rows * columns * (batches or [1])[0], cfg.cluster_size, chip)
+    return rows * columns * (batches or [1])[0]
 
 
 def output_tiles(ctx: tp.Context, c: tp.GlobalTensor, cfg: Sm90Tiling) -> tp.StaticScheduler:

@@ -37,8 +37,17 @@ def part_of_k(
     """
     if cfg.split_k == 1:
         return 0, steps
-    share = ctx.ceil_div(steps, cfg.split_k)
-    first = ctx.let(ctx.min(part_rank(ctx, cfg) * share, steps), "first_step")
+    return share_of_k(ctx, cfg.split_k, part_rank(ctx, cfg), steps, least)
+
+
+def share_of_k(
+    ctx: tp.Context, parts: int, part: tp.Value, steps: tp.Value, least: int = 0
+) -> tuple[tp.Value, tp.Value]:
+    """(first step, number of steps) of a part of K, of `steps` that are divided among `parts`.
+    `least`: as of `part_of_k`.
+    """
+    share = ctx.ceil_div(steps, parts)
+    first = ctx.let(ctx.min(part * share, steps), "first_step")
     own = ctx.min(steps - first, share)
     return first, ctx.let(ctx.max(own, least) if least else own, "steps")
 

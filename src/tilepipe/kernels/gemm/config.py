@@ -9,6 +9,7 @@ from typing import ClassVar
 from tilepipe.kernels.common.tiling import MAX_ACCUMULATOR, Sm90Tiling, Sm100Tiling
 
 EARLY = ("none", "b")
+MAX_K_PARTS = 8  # more take registers that ptxas does not find
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,10 @@ class GemmConfig(Sm90Tiling):
         early: "b": each CTA loads B for its first stages before it waits for the kernel before it
             in the stream. For weights: all that any earlier kernel writes of B must be there when
             that kernel begins. "none": nothing is read before the wait.
+        k_parts: parts of K, of which any CTAs, or clusters, multiply one each. They meet in a
+            workspace in global memory: the one that comes last adds up all parts of a tile in the
+            order of K, and stores it. For few large tiles of a long K: unlike with split_k, the
+            CTAs of a cluster share operands. Not with split_k, ping-pong or source_slots.
     """
 
     fills_slots: ClassVar[bool] = True
@@ -40,10 +45,23 @@ class GemmConfig(Sm90Tiling):
 
     source_slots: int = 0
     early: str = "none"
+    k_parts: int = 1
 
     def _rules(self) -> dict[str, bool]:
         known = {f"early must be one of {', '.join(EARLY)}": self.early in EARLY}
-        return super()._rules() | known
+        if self.k_parts == 1:
+            return super()._rules() | known
+        return (
+            super()._rules()
+            | known
+            | {
+                f"k_parts must be at most {MAX_K_PARTS}": self.k_parts <= MAX_K_PARTS,
+                "k_parts above 1 takes split_k 1: both divide K": self.split_k == 1,
+                "k_parts above 1 takes schedule cooperative": self.schedule == "cooperative",
+                "k_parts above 1 takes source_slots 0: only the part that comes last reads the"
+                " source": self.source_slots == 0,
+            }
+        )
 
     @property
     def early_operand(self) -> str | None:

@@ -23,13 +23,31 @@ from tilepipe.kernels.common.sm90_gemm import (
     multiply_and_store,
     output_tiles,
     persistent_grid,
+    resident_ctas,
+    tile_clusters,
 )
 from tilepipe.kernels.common.validation import Array, check_config
 from tilepipe.kernels.gemm.config import GemmConfig
+from tilepipe.kernels.gemm.k_parts import (
+    KParts,
+    PartOfTile,
+    bound_workspace,
+    multiply_and_store as multiply_parts,
+)
 from tilepipe.kernels.gemm.validation import Extras, check_arguments, input_maps, output_map
 
 
-@tp.kernel(grid=persistent_grid, cluster=lambda cfg: cfg.cluster_size)
+def grid(c: tp.TensorMap, cfg: GemmConfig, chip: tp.Chip) -> int:
+    """As many clusters as the chip holds at once, or fewer when there are fewer tiles, or parts of
+    tiles.
+    """
+    if cfg.k_parts == 1:
+        return persistent_grid(c, cfg, chip)
+    items = tile_clusters(c.shape, cfg) * cfg.k_parts
+    return resident_ctas(items, cfg.cluster_size, chip)
+
+
+@tp.kernel(grid=grid, cluster=lambda cfg: cfg.cluster_size)
 def gemm(
     ctx: tp.Context,
     a: tp.GlobalTensor,
@@ -41,11 +59,16 @@ def gemm(
     source: tp.GlobalTensor | None,
     alpha: tp.Value | None,
     beta: tp.Value | None,
+    parts: tp.GlobalTensor | None,
+    tickets: tp.GlobalTensor | None,
     *,
     cfg: GemmConfig,
     scales: str,
 ) -> None:
-    """C = activation(alpha · a_scale · b_scale · A · Bᵀ + bias + beta · source)"""
+    """C = activation(alpha · a_scale · b_scale · A · Bᵀ + bias + beta · source)
+
+    parts, tickets: with k_parts above 1, of `k_parts.workspace_shapes`.
+    """
     if cfg.swap == "ab":  # C is Cᵀ already
         a, b, a_scale, b_scale = b, a, b_scale, a_scale
     tiles = tp.StandardTilePayload(
@@ -62,10 +85,18 @@ def gemm(
     work = output_tiles(ctx, c, cfg)
     terms = Terms(bias, a_scale, b_scale, source, alpha, beta, scales, cfg.source_slots)
     shared = Sm90Gemm.allocate(ctx, cfg, inputs, work, a, c, terms)
+    copies = Copies(shared, a, b)
+    if parts is None or tickets is None:
+        shared.declare_roles(
+            partial(load, shared, copies, cfg.early_operand, None),
+            partial(multiply_and_store, shared),
+            partial(load_source, shared),
+        )
+        return
+    k_parts = KParts(ctx, cfg, c, shared.k_steps, parts, tickets)
     shared.declare_roles(
-        partial(load, shared, Copies(shared, a, b), cfg.early_operand),
-        partial(multiply_and_store, shared),
-        partial(load_source, shared),
+        partial(load, shared, copies, cfg.early_operand, k_parts),
+        partial(multiply_parts, shared, k_parts),
     )
 
 
@@ -92,7 +123,7 @@ class Copies:
             self.gemm.b_share.load(ctx, self.b, b_tile, place, stage.barrier(), number=j)
 
 
-def load(gemm: Sm90Gemm, copies: Copies, early: str | None) -> None:
+def load(gemm: Sm90Gemm, copies: Copies, early: str | None, parts: KParts | None) -> None:
     """The load role: one lane starts the copies of every K tile, as far ahead of the MMAs as the
     ring has stages. It goes on to the next output tile while the MMA role stores this one, and
     gives most of its registers to that role.
@@ -100,13 +131,16 @@ def load(gemm: Sm90Gemm, copies: Copies, early: str | None) -> None:
     It alone waits for the kernel before this one in the stream, when it knows its tile: the MMA
     role, which reads and writes global memory only with sums of what was loaded, need not.
 
-    `early`: the operand of which the first stages are loaded before that wait.
+    `early`: the operand of which the first stages are loaded before that wait. `parts`: of tiles,
+    where they are what CTAs take.
     """
     ctx, cfg, inputs = gemm.ctx, gemm.cfg, gemm.inputs
     first, k_steps = gemm.part_of_k()
-    loaded = None if early is None else load_early(gemm, copies, early, first, k_steps)
+    loaded = None if early is None else load_early(gemm, copies, early, first, k_steps, parts)
     with inputs.producer() as producer:
-        for tile in gemm.work:
+        for tile in gemm.work if parts is None else parts:
+            if isinstance(tile, PartOfTile) and parts is not None:
+                first, k_steps = parts.part_of_k(tile)
             if early is None:
                 ctx.grid_dependency_wait()  # at the first tile; then it is over
             for step in ctx.range(k_steps):
@@ -129,14 +163,25 @@ def load(gemm: Sm90Gemm, copies: Copies, early: str | None) -> None:
 
 
 def load_early(
-    gemm: Sm90Gemm, copies: Copies, operand: str, first: tp.Value | int, k_steps: tp.Value
+    gemm: Sm90Gemm,
+    copies: Copies,
+    operand: str,
+    first: tp.Value | int,
+    k_steps: tp.Value,
+    parts: KParts | None,
 ) -> tp.Var:
     """Loads one operand of the first stages of this CTA's first tile, and waits for the kernel
     before this one; how many stages these are. Every CTA has a tile.
     """
     ctx, cfg = gemm.ctx, gemm.cfg
-    assert isinstance(gemm.work, tp.StaticScheduler)
-    tile, ahead = gemm.work.ahead().first, tp.ProducerAhead(gemm.inputs)
+    tile: tp.WorkTile
+    if parts is None:
+        assert isinstance(gemm.work, tp.StaticScheduler)
+        tile = gemm.work.ahead().first
+    else:
+        tile = part = parts.first()
+        first, k_steps = parts.part_of_k(part)
+    ahead = tp.ProducerAhead(gemm.inputs)
     stages = ctx.let(ctx.min(k_steps, cfg.stages), "early")
     for step in ctx.range(stages):
         with ahead.acquire() as stage, ctx.elect_one():
@@ -164,6 +209,7 @@ def bind(
     source: Array | None = None,
     alpha: float = 1.0,
     beta: float = 0.0,
+    workspace: tuple[Array, Array] | None = None,
     chip: tp.Chip | None = None,
 ) -> tp.Program:
     """The GEMM for arrays a (m, k), b (n, k) and c (m, n), which must satisfy TMA's rules (16-byte
@@ -176,15 +222,21 @@ def bind(
             times beta.
         a_scale, b_scale: float32, both of one element, for the whole tensor, or (m,) and (n,), for
             each row.
+        workspace: with k_parts above 1, (parts, tickets), arrays of the shapes of
+            `k_parts.workspace_shapes`, float32 and int32, the tickets 0; the kernel leaves them at
+            0. Launches that may run at the same time need one each. None: made here, for NumPy
+            arrays.
         chip: whose limits, and as many SMs, hold; that of the arrays unless given, as for
             `KernelFunction.bind`.
 
     Raises:
-        BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.
+        BindError: shapes or dtypes that do not fit together, an array that TMA cannot take, or no
+            workspace.
     """
     check_config("gemm", cfg, GemmConfig, "a GemmConfig")
     extras = Extras(bias, a_scale, b_scale, source, alpha, beta)
     scales = extras.scales(*check_arguments(a, b, c, extras))
+    meeting = bound_workspace(c, cfg, workspace)
     rows, parts, order = (cfg.bm, cfg.bn), (cfg.cluster_n, cfg.cluster), "row"
     if cfg.swap == "ab":  # Cᵀ = B · Aᵀ
         rows, parts, order = rows[::-1], parts[::-1], "col"
@@ -194,4 +246,4 @@ def bind(
     a_map, b_map = input_maps(a, b, cfg, rows, parts)
     c_map = output_map(c, cfg, order)
     operands = extras.operands(c_map if cfg.source_slots else None)
-    return gemm.bind(a_map, b_map, c_map, *operands, chip=chip, cfg=cfg, scales=scales)
+    return gemm.bind(a_map, b_map, c_map, *operands, *meeting, chip=chip, cfg=cfg, scales=scales)

@@ -16,7 +16,7 @@ from tilepipe.ops.arrays import tma_order
 from tilepipe.ops.matmul import simulated
 from tilepipe.ops.matmul.call import MatmulCall, checked, config, without_early
 from tilepipe.ops.matmul.shapes import Product
-from tilepipe.ops.torch import device, products
+from tilepipe.ops.torch import device, products, workspaces
 from tilepipe.ops.torch.plan_cache import MISALIGNED, Key, PlanCache, facts
 from tilepipe.ops.torch.products import Operand, ProductPlan, Views
 from tilepipe.ops.torch.simulated import simulate
@@ -79,7 +79,18 @@ def _prepare(call: Call) -> ProductPlan:
         if b.data_ptr() != call.b.data_ptr():  # a copy, which the kernel before writes
             cfg = cfg.changed(early="none")
         alpha, beta = float(call.alpha), call.source_scale
-        return gemm.bind(a, b, written, cfg, bias=bias, source=addend, alpha=alpha, beta=beta)
+        meeting = workspaces.to_bind(written.shape, cfg, written.device)
+        return gemm.bind(
+            a,
+            b,
+            written,
+            cfg,
+            bias=bias,
+            source=addend,
+            alpha=alpha,
+            beta=beta,
+            workspace=meeting,
+        )
 
     expand = torch.Tensor.expand
     operands = [

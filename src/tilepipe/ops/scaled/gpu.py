@@ -27,7 +27,7 @@ from tilepipe.ops.calls import check_shape, configured, result_dtype
 from tilepipe.ops.scaled import simulated
 from tilepipe.ops.scaled.call import ArrayKind, Recipe, recipe
 from tilepipe.ops.scaled.public import NAME, ScaledCall
-from tilepipe.ops.torch import device, products
+from tilepipe.ops.torch import device, products, workspaces
 from tilepipe.ops.torch.dispatcher import (
     is_tracing,
     observed,
@@ -115,8 +115,10 @@ def _prepare(call: Call) -> ProductPlan:
         cfg = _config(found, call, array_dtype(a), dtype, chip)
         if isinstance(cfg, BlockwiseGemmConfig):
             return gemm_blockwise.bind(a, b, scale_a, scale_b, written, cfg)
+        meeting = workspaces.to_bind(written.shape, cfg, written.device)
+        bias = views.get("bias")
         return gemm.bind(
-            a, b, written, cfg, bias=views.get("bias"), a_scale=scale_a, b_scale=scale_b
+            a, b, written, cfg, bias=bias, a_scale=scale_a, b_scale=scale_b, workspace=meeting
         )
 
     return products.prepare(

@@ -17,6 +17,7 @@ from tilepipe.ops.calls import Shape
 from tilepipe.ops.torch import copies, device
 from tilepipe.ops.torch.plan_cache import MISALIGNED
 from tilepipe.ops.torch.tensors import TensorView, byte_strides, note_written, span
+from tilepipe.ops.torch.workspaces import NAMES, Workspace
 
 if TYPE_CHECKING:
     from tilepipe.cuda.runtime.launching import Launcher
@@ -114,8 +115,8 @@ class ProductPlan(NamedTuple):
     """One prepared product.
 
     Attributes:
-        launcher: called with the addresses of what `pick` takes of (*operands, result); None:
-            there is nothing to multiply.
+        launcher: called with the addresses of what `pick` takes of (*operands, result), and of the
+            workspace, if there is one; None: there is nothing to multiply.
         forms: how each operand is brought into a form that the kernel reads, None where it is read
             where it lies; None where that holds for all.
         make_result: makes what the kernel writes, which is then copied to its place; None: it
@@ -124,6 +125,7 @@ class ProductPlan(NamedTuple):
         spans: bytes from the first to the last element of each operand, and of out.
         accumulates: the operand that may be `out` itself: a CTA reads a tile of it before it writes
             that tile.
+        workspace: what each launch takes of one; None: nothing.
     """
 
     launcher: Launcher | None
@@ -136,6 +138,7 @@ class ProductPlan(NamedTuple):
     device: torch.device
     spans: tuple[int, ...]
     accumulates: int | None
+    workspace: Workspace | None = None
 
     def launch(
         self, operands: Operands, out: torch.Tensor | None, *, keeps: bool = False
@@ -158,8 +161,11 @@ class ProductPlan(NamedTuple):
         if self.forms is not None:
             pairs = zip(operands, self.forms, strict=True)
             operands = tuple([x if x is None or form is None else form(x) for x, form in pairs])
-        addresses = tuple(map(data_ptr, self.pick((*operands, written))))
-        self.launcher(addresses, device.raw_stream(self.ordinal))
+        stream = device.raw_stream(self.ordinal)
+        taken: Operands = (*operands, written)
+        if self.workspace is not None:  # whose memory is held until the launch is on the stream
+            taken += self.workspace.take(self.device, self.ordinal, stream)
+        self.launcher(tuple(map(data_ptr, self.pick(taken))), stream)
         if written is not c:
             copies.copy(c, written.reshape(self.shape))
         if out is not None:
@@ -226,6 +232,7 @@ def prepare(
         launcher = bind(views, TensorView(written), chip).launcher()
     places = {name: i for i, operand in enumerate(operands) for name in operand.names}
     places[written_name] = len(operands)
+    places |= {name: len(operands) + 1 + i for i, name in enumerate(NAMES)}
     forms = tuple(form for form, _ in prepared)
     return ProductPlan(
         launcher,
@@ -238,4 +245,5 @@ def prepare(
         a.device,
         spans,
         accumulates,
+        Workspace.of(launcher),
     )
