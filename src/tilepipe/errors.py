@@ -146,7 +146,15 @@ class NotModelledError(SimFault):
 
 
 class RaceError(SimFault):
-    """Two accesses to the same bytes, at least one a write, with nothing that orders them."""
+    """Two accesses to the same bytes, at least one a write, with nothing that orders them.
+
+    Attributes:
+        accesses: for the counterexample: of each of the two, in the order in which they came, the
+            CTA, the number of the agent in its cluster, and that of the op in the program; ()
+            where they are not known.
+    """
+
+    accesses: tuple[tuple[int, int, int], ...] = ()
 
 
 class BarrierError(SimFault):

@@ -24,8 +24,8 @@ def relevant_steps(
     Shown are: accesses to the tiles and tensors, and arrivals at the barriers, that the message
     names; for a race, what the agents of its accesses did between the two; the steps that completed
     the phases those agents waited for; their last tests; the last draws of work; and, for a
-    deadlock, where each agent waits. Of a race by addresses, the two accesses take the place of
-    accesses to tiles, and the last waits of the second agent are shown, too.
+    deadlock, where each agent waits. Of a race in PTX the last waits of the second agent are
+    shown, too.
     """
     deadlock = isinstance(error, DeadlockError)
     steps = [
@@ -34,13 +34,10 @@ def relevant_steps(
         if not s.blocked or (deadlock and _blocked_for_good(recorded, i))
     ]
     message = str(error)
-    touching = [i for i, s in enumerate(steps) if any(_names(message, tile) for tile in s.tiles)]
-    bytewise = _accesses_to_bytes(message, steps) if isinstance(error, RaceError) else []
-    if len(bytewise) > 1:
-        touching = bytewise
-    racing = isinstance(error, RaceError) and len(touching) > 1
-    if racing:
-        touching = [_first_access(message, steps, touching), touching[-1]]
+    racing = _accesses(steps, error)
+    touching = racing or [
+        i for i, s in enumerate(steps) if any(_names(message, tile) for tile in s.tiles)
+    ]
     since = touching[0] if racing else len(steps)
     agents = {id(steps[i].agent) for i in touching if i >= since}
     kept = {
@@ -49,14 +46,8 @@ def relevant_steps(
             -_MAX_DRAWS:
         ]
     }
-    if isinstance(error, RaceError):
-        accesses = {
-            (id(s.agent), s.site.id): s for s in steps if _is_access_named(message, s)
-        }.values()
-        kept |= {id(s) for s in accesses}
-        agents |= {id(s.agent) for s in accesses}
-    if len(bytewise) > 1:
-        second = bytewise[-1]
+    if racing and steps[racing[1]].agent.cta.space is not None:
+        second = racing[1]
         waits = [
             s
             for s in steps[:second]
@@ -87,33 +78,21 @@ def relevant_steps(
     return rows, len(steps) - len(shown)
 
 
-def _accesses_to_bytes(message: str, steps: list[RecordedStep]) -> list[int]:
-    """The steps of the two accesses of a race that its message names by addresses: the last ones
-    of their agents.
+def _accesses(steps: Sequence[RecordedStep], error: SimFault) -> list[int]:
+    """The steps of the two accesses of a race: the last one of the second, and before it the last
+    one of the first. Others may touch the same between the two, or the tile of that name in
+    another CTA. Empty where the error is no race of two accesses, or one of them has no step.
     """
-    last: dict[tuple[int, int], int] = {}
-    for i, s in enumerate(steps):
-        if s.agent.cta.space is not None and not s.unit:
-            said = rf"{re.escape(str(s.agent))} (reads|writes) .*: {re.escape(s.site.what)}$"
-            if re.search(said, message, re.MULTILINE):
-                last[id(s.agent), s.site.id] = i
-    return sorted(last.values())[-2:]
-
-
-def _first_access(message: str, steps: Sequence[RecordedStep], touching: Sequence[int]) -> int:
-    """The step of the first access of a race: the last one by the agent and at the line that the
-    message gives, before the second access. Others may touch the tile between the two, or one of
-    its name in another CTA. The last but one that touches it where the message gives none of them.
-    """
-    block = re.search(r"^ *first: .*?(?=^ *second: )", message, re.MULTILINE | re.DOTALL)
-    said = block[0] if block else ""
-    for i in reversed(touching[:-1]):
-        agent, site = steps[i].agent, steps[i].site
-        _, of_cta, peer = site.what.partition(" @cta ")
-        place = rf"{re.escape(site.loc.short)}(?!\d)"
-        if f"{agent} " in said and of_cta + peer in said and re.search(place, said):
-            return i
-    return touching[-2]
+    found: list[int] = []
+    before = len(steps)
+    named = [(s.agent.cta.block_id, s.agent.uid, s.site.id) for s in steps]
+    for access in reversed(error.accesses if isinstance(error, RaceError) else ()):
+        at = next((i for i in reversed(range(before)) if named[i] == access), None)
+        if at is None:
+            return []
+        found.insert(0, at)
+        before = at
+    return found
 
 
 def _blocked_for_good(recorded: Sequence[RecordedStep], at: int) -> bool:
@@ -148,14 +127,6 @@ def _with_completions(steps: list[RecordedStep], chosen: list[RecordedStep]) -> 
 def _names(message: str, name: str) -> bool:
     """True if a message names a barrier or a tile."""
     return re.search(rf"(?<![\w.]){re.escape(name)}(?![\w\[])", message) is not None
-
-
-def _is_access_named(message: str, step: RecordedStep) -> bool:
-    """True if the message of a race names a step as one of the two accesses to a tensor."""
-    site = step.site
-    said = (f"{step.agent} {verb}: {site.what}" for verb in ("writes", "reads"))
-    named = site.tensor >= 0 and any(words in message for words in said)
-    return named and re.search(rf"{re.escape(site.loc.short)}(?!\d)", message) is not None
 
 
 def _agent(step: RecordedStep) -> str:

@@ -7,6 +7,7 @@ from typing import NoReturn
 from tilepipe.errors import RaceError
 from tilepipe.ir.facts import Group
 from tilepipe.machine.faults import counts, flags, groups, handed_on
+from tilepipe.machine.faults.races import of_accesses
 from tilepipe.machine.happens_before.events import Event, GlobalOrder
 from tilepipe.machine.machine import Machine
 
@@ -29,7 +30,10 @@ def race(m: Machine, order: GlobalOrder, old: Event | None, verb: str, new: Even
         or (counts.unordered(m, old.agent, ag) if old.cluster == m.cluster_id else "")
         or _global_remedy(m, old, new)
     )
-    raise RaceError(
+    raise of_accesses(
+        old,
+        ag,
+        site,
         f"race on tensor '{tensor}': nothing orders the second access to common elements after"
         " the first.\n"
         f"  first:  {old.who} {'writes' if old.is_write else 'reads'}: {old.site.what}\n"
@@ -37,7 +41,6 @@ def race(m: Machine, order: GlobalOrder, old: Event | None, verb: str, new: Even
         f"  second: {ag} {'writes' if site.writes else 'reads'}: {site.what}\n"
         f"          at {site.loc}\n"
         f"  {remedy}",
-        site.loc,
     )
 
 

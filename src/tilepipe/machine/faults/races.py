@@ -212,34 +212,53 @@ def race(m: Machine, slot: Slot, old: Access, new: Access, first: Slot | None = 
     flag = flags.unordered(m, old) or flags.withheld(m, old, new.agent)
     if not flag and old.site.facts.issues is None:  # else the arrive may have come too early
         flag = flags.released_to_none(m, old, new)
-    raise RaceError(
+    raise of_accesses(
+        old,
+        new.agent,
+        new.site,
         f"race on {what}{other}{cta}: nothing orders the second access after the first.\n"
         f"  first:  {line(first or slot, old)}\n"
         f"  second: {line(slot, new)}\n"
         f"  {flag or _remedy(m, slot, old, new)}",
-        new.site.loc,
     )
 
 
+def of_accesses(old: Access | Event, agent: Actor, site: Site, message: str) -> RaceError:
+    """What to raise of an access and a later one, by `agent` at `site`."""
+    error = RaceError(message, site.loc)
+    error.accesses = tuple(
+        (by.cta.block_id, by.uid, at.id) for by, at in ((old.agent, old.site), (agent, site))
+    )
+    return error
+
+
 def proxy_race(
-    place: str, old: Access | Event, lines: tuple[str, str], site: Site, fence: str, reach: str
+    place: str,
+    old: Access | Event,
+    lines: tuple[str, str],
+    agent: Actor,
+    site: Site,
+    fence: str,
+    reach: str,
 ) -> NoReturn:
-    """An ordinary access, `old`, and an asynchronous one at `site`, with no proxy fence between
-    them.
+    """An ordinary access, `old`, and an asynchronous one by `agent` at `site`, with no proxy fence
+    between them.
 
     Args:
         place: what both touch. lines: both accesses. fence: the instruction that orders them.
         reach: why another form of it does not, or "".
     """
     verb, doing = ("write", "writing") if old.is_write else ("read", "reading")
-    raise RaceError(
+    raise of_accesses(
+        old,
+        agent,
+        site,
         f"race between proxies on {place}: the accesses are ordered, but no"
         " fence.proxy.async of that memory stands between.\n"
         f"  first:  {lines[0]}\n"
         f"  second: {lines[1]}\n"
         f"  Every {doing} thread must execute {fence} after the {verb}: before it arrives, or, if"
         f" it issues the async access itself, before that access.{reach}",
-        site.loc,
     )
 
 

@@ -45,7 +45,7 @@ def check_proxy(m: Machine, slot: Slot, old: Access, new: Access, known: int) ->
     peer = f" {form} orders accesses to its own CTA's memory, and this is a peer's."
     lines = races.line(slot, old), races.line(slot, new)
     place = f"{what} of CTA {slot.cta.block_id}" if slot.cta.grid > 1 else what
-    races.proxy_race(place, old, lines, new.site, fence, "" if own else peer)
+    races.proxy_race(place, old, lines, new.agent, new.site, fence, "" if own else peer)
 
 
 def check_global_proxy(
@@ -71,7 +71,7 @@ def check_global_proxy(
         f"{ag} touches them by TMA (async proxy): {site.what}\n          at {site.loc}",
     )
     form = words.get("the shared fence", "fence.proxy.async.shared::cta")
-    races.proxy_race(place, old, lines, site, fence, f" {form} orders shared memory only.")
+    races.proxy_race(place, old, lines, ag, site, fence, f" {form} orders shared memory only.")
 
 
 def _check_copies(m: Machine, tensor: str, old: Event, ag: Actor, site: Site, known: int) -> None:
