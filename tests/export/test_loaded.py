@@ -246,6 +246,23 @@ def test_an_array_in_another_order(files: Path, device: Device) -> None:
     )
 
 
+def test_what_is_written_has_memory_of_its_own(files: Path, device: Device) -> None:
+    """As `bind` asks of a program's arguments."""
+    kernel, x = tp.load_exported(files), np.zeros((8, 64), np.float32)
+    once = np.lib.stride_tricks.as_strided(np.zeros(64, np.float32), (8, 64), (0, 4))
+    with pytest.raises(tp.BindError, match="'out', which kernel 'scaled' writes, has elements th"):
+        kernel.launch(x=x, out=once)
+    with pytest.raises(tp.BindError, match="'out', which kernel 'scaled' writes, and 'x' share m"):
+        kernel.launch(x=x, out=x)
+    expanded = OnGpu(4096, (8, 64))
+    expanded.strides = expanded.__cuda_array_interface__["strides"] = (0, 4)
+    with pytest.raises(tp.BindError, match=r"'out', .* dimension 0 has a stride of 0"):
+        kernel.launch(x=OnGpu(16, (8, 64)), out=expanded)
+    assert device.launches == []
+    kernel.launch(x=once, out=x)  # what is read may be a broadcast view
+    assert len(device.launches) == 1
+
+
 @pytest.mark.parametrize(
     ("gpu", "said"),
     [

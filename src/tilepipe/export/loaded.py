@@ -20,7 +20,7 @@ from tilepipe.errors import BindError, ExportError, UnavailableError
 from tilepipe.export.manifest import Manifest, Tensor, read
 from tilepipe.export.rules import CLUSTERS, Number, value
 from tilepipe.host_arguments import plain, question, shown
-from tilepipe.ir.arrays import array_dtype, byte_strides
+from tilepipe.ir.arrays import array_dtype, byte_strides, refuse_shared_memory
 from tilepipe.ir.host_tensors import is_tensor
 from tilepipe.ir.location import Loc
 from tilepipe.ir.program import Kernel, Launch, TensorArg
@@ -45,6 +45,7 @@ class ExportedKernel:
         self._lock = threading.Lock()
         params = [x.param for x in manifest.parameters]
         by_name = {p.name: p for p in params}
+        self._written = [x.param.name for x in manifest.tensors if x.written]
         self._passed = [Argument(x.kind, by_name[x.parameter], x.axis) for x in manifest.arguments]
         self._kernel = Kernel(
             manifest.kernel, Loc(str(path), 1), params, cooperative=manifest.cooperative
@@ -124,8 +125,7 @@ class ExportedKernel:
 
     def _launch_staged(self, launch: Launch, launcher: Launcher, stream: Any) -> None:
         """A launch on NumPy arrays."""
-        written = [x.param.name for x in self.manifest.tensors if x.written]
-        with staged(launch, 0, written) as staged_at:
+        with staged(launch, 0, self._written) as staged_at:
             handle = interop.stream_handle(0 if stream is None else stream, (), 0)
             launcher(tuple(staged_at[n] for n in launcher.tensors), handle)
 
@@ -157,6 +157,8 @@ class ExportedKernel:
                 args[name] = TensorArg(arguments[name], _shape(x, arguments[name], extents))
             else:
                 args[name] = _number(name, arguments.get(name, x.value), x.param.dtype.is_float)
+        arrays = {n: arg.array for n, arg in args.items() if isinstance(arg, TensorArg)}
+        refuse_shared_memory(manifest.name, self._written, arrays, _byte_strides)
         known: dict[str, Number] = {n: extent for n, (extent, _) in extents.items()}
         known |= {x.param.name: args[x.param.name] for x in manifest.scalars}
         grid = int(value(manifest.grid, known))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.hardware.tma import takes_stride
 
+Strides = Callable[[Any], tuple[int, ...]]
 # Work of np.shares_memory: a millisecond at most. NumPy's annotation knows its constants alone.
 MAX_WORK: Any = 100_000
 
@@ -87,6 +88,35 @@ def shared_elements(shape: Sequence[int], strides: Sequence[int], size: int) -> 
         inner.append((extent, stride))
         reach += (extent - 1) * stride
     return None
+
+
+def refuse_shared_memory(
+    kernel: str, writes: Iterable[str], arrays: Mapping[str, Any], strides: Strides
+) -> None:
+    """Raises BindError when an array that a kernel writes overlaps another one, or itself: each
+    element is taken for memory of its own.
+
+    Args:
+        kernel: its name, for the message. writes: the names of arrays that it writes.
+        strides: gives those of an array, in bytes.
+    """
+    written = sorted(set(writes) & arrays.keys())
+    for name in written:
+        x = arrays[name]
+        if why := shared_elements(tuple(x.shape), strides(x), item_bytes(x)):
+            raise BindError(
+                f"argument '{name}', which kernel '{kernel}' writes, has elements that share"
+                f" memory: {why}. Each is taken for memory of its own; pass a copy"
+            )
+    here = {name: x for name, x in arrays.items() if isinstance(x, np.ndarray)}
+    for name in written:
+        for other, x in here.items():
+            if name in here and other != name and share_memory(here[name], x):
+                raise BindError(
+                    f"arguments '{name}', which kernel '{kernel}' writes, and '{other}' share"
+                    " memory: accesses through the two would not be ordered against each other."
+                    " Pass one argument for both, or a copy."
+                )
 
 
 def _meet(dimensions: Sequence[tuple[int, int]], apart: int, size: int) -> bool:

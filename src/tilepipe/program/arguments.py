@@ -14,9 +14,7 @@ import numpy as np
 
 from tilepipe.errors import BindError
 from tilepipe.host_arguments import plain_int, shown
-from tilepipe.ir.arrays import byte_strides, item_bytes, share_memory, shared_elements
 from tilepipe.ir.chip import CTAS_PER_SM, H200, Chip
-from tilepipe.ir.def_use import tensor_uses
 from tilepipe.ir.expressions import Expr
 from tilepipe.ir.program import Arg, Kernel, Launch, TensorArg
 from tilepipe.ir.static_evaluation import IntArray, evaluate
@@ -61,35 +59,6 @@ def plain_argument(name: str, arg: Any) -> Argument:
         return described(arg)
     except BindError as error:
         raise BindError(f"argument '{name}': {error}") from None
-
-
-def refuse_shared_memory(kernel: Kernel, named: Mapping[str, Argument]) -> None:
-    """Raises BindError when an argument that the kernel writes overlaps another one, or itself:
-    each element is taken for memory of its own.
-    """
-    writes = tensor_uses(kernel)[0]
-    for name, arg in named.items():
-        if name not in writes or not isinstance(arg, TensorMap):
-            continue
-        x = arg.array
-        if why := shared_elements(tuple(x.shape), byte_strides(x), item_bytes(x)):
-            raise BindError(
-                f"argument '{name}', which kernel '{kernel.name}' writes, has elements that share"
-                f" memory: {why}. Each is taken for memory of its own; pass a copy"
-            )
-    arrays = {
-        n: a.array
-        for n, a in named.items()
-        if isinstance(a, TensorMap) and isinstance(a.array, np.ndarray)
-    }
-    for written in sorted(writes & arrays.keys()):
-        for other, array in arrays.items():
-            if other != written and share_memory(arrays[written], array):
-                raise BindError(
-                    f"arguments '{written}', which kernel '{kernel.name}' writes, and '{other}'"
-                    " share memory: accesses through the two would not be ordered against each"
-                    " other. Pass one argument for both, or a copy."
-                )
 
 
 def chip_of(named: Mapping[str, Argument]) -> Chip | None:

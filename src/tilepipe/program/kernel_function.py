@@ -11,7 +11,9 @@ from typing import Any
 
 from tilepipe.errors import BindError
 from tilepipe.host_arguments import by_type, did_you_mean, plain_int, shown
+from tilepipe.ir.arrays import byte_strides, refuse_shared_memory
 from tilepipe.ir.chip import CHIPS, H200, Chip
+from tilepipe.ir.def_use import tensor_uses
 from tilepipe.ir.program import Kernel, Launch
 from tilepipe.lang.arguments.tensor_map import TensorMap
 from tilepipe.lang.tracing.kernel import trace
@@ -24,7 +26,6 @@ from tilepipe.program.arguments import (
     cta_count,
     launch_argument,
     plain_argument,
-    refuse_shared_memory,
     resolved,
 )
 from tilepipe.program.program import GridFunction, Program
@@ -118,7 +119,8 @@ class KernelFunction:
         if known is None and kernel.arch != chip.arch:
             chip, other = self._cluster_for(everything, CHIPS[kernel.arch])
             kernel = kernel if other == cluster else self._trace(named, everything, other, chip)
-        refuse_shared_memory(kernel, named)
+        arrays = {n: a.array for n, a in named.items() if isinstance(a, TensorMap)}
+        refuse_shared_memory(kernel.name, tensor_uses(kernel)[0], arrays, byte_strides)
         known_to_grid = _known_to_grid(named, everything, kernel, chip)
         grid = self._grid_size(known_to_grid, kernel, chip)
         check_conditions(
