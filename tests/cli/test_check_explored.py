@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from pathlib import Path
 
 import pytest
 
 from tests.cli.copying import Call
+from tilepipe.cli import common
 
 LOWERED = """import numpy as np
 import tilepipe as tp
@@ -54,7 +54,7 @@ def test_a_long_check_says_that_it_goes_on(
     tilepipe: Call, kept: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On stderr, where no progress bar does."""
-    monkeypatch.setattr(importlib.import_module("tilepipe.cli.check"), "HEARTBEAT", 0.0)
+    monkeypatch.setattr(common, "HEARTBEAT", 0.0)
     _, _, err = tilepipe("check", kept, "--small", "--json")
     assert "still checking 'flags (1,), 2 CTAs': 0 executions done, " in err
     assert "known to be left, 0 of at most 600 seconds (--seconds)" in err

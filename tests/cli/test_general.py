@@ -10,6 +10,7 @@ import pytest
 import tilepipe as tp
 from tests.cli.copying import Call, report
 from tests.cli.own import OWN
+from tilepipe.cli import common
 
 
 def test_version(tilepipe: Call) -> None:
@@ -112,3 +113,31 @@ def test_json_is_one_object_where_a_word_is_after_two_dashes(tilepipe: Call) -> 
     assert code == 2
     assert out == ""
     assert json.loads(tilepipe("run", "conv", "--json")[1])
+
+
+def test_what_takes_long_is_announced_where_no_progress_bar_is(
+    tilepipe: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = ["run", "gemm", "-s", "m=256", "-s", "n=256", "-s", "k=64"]
+    assert "simulating" not in tilepipe(*small)[2]
+    for name in ("LONG", "SETTLED", "HEARTBEAT"):
+        monkeypatch.setattr(common, name, 0.0)
+    _, _, err = tilepipe(*small)
+    assert "simulating CTAs: 1 of " in err
+    assert " s to go" in err
+    assert "simulating" not in tilepipe(*small, "--json")[2]
+
+
+def test_it_is_announced_once_it_is_known_and_then_now_and_then(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter(range(0, 1000, 2))
+    monkeypatch.setattr("tilepipe.cli.common.time.perf_counter", lambda: float(next(clock)))
+    slow, quick = common._beats("simulating CTAs"), common._beats("simulating CTAs")
+    for done in range(1, 31):
+        slow(done, 30)
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "simulating CTAs: 1 of 30, about 116 s to go"
+    assert len(said) == 3
+    quick(30, 30)
+    assert capsys.readouterr().err == ""

@@ -14,6 +14,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from tilepipe.cli import common
 from tilepipe.cli.common import (
     Json,
     Settings,
@@ -39,7 +40,6 @@ ONE_CTA = (
     "no launch here has more than one CTA, and what CTAs do to each other takes two. Where the"
     " kernel runs with more, check such a launch as well; --small leaves this line out."
 )
-HEARTBEAT = 20.0  # seconds between two lines on stderr that say that a check goes on
 MOST_FACTS = 8  # instances; of a larger family --json has the facts
 
 
@@ -123,7 +123,7 @@ def check(
             programs.recipes(found, texts, jobs),
             checker.Bounds(traces=traces, seconds=seconds),
         )
-        with counting("checking", as_json) as bar:
+        with counting("checking", as_json or not err.is_terminal) as bar:
             # and the execution that is under way
             report = (
                 _Heartbeat(seconds)
@@ -181,7 +181,7 @@ class _Heartbeat:
         now = time.perf_counter()
         if instance != self._instance:
             self._instance, self._began, self._said = instance, now, now
-        if now - self._said >= HEARTBEAT:
+        if now - self._said >= common.HEARTBEAT:
             self._said = now
             err.print(
                 f"still checking '{instance}': {done:,} executions done, {left:,} known to be left,"

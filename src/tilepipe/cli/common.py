@@ -7,6 +7,7 @@ import json
 import math
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -23,6 +24,10 @@ from tilepipe.ir.chip import Chip, generation
 
 if TYPE_CHECKING:
     from tilepipe.registry.catalog import KernelSpec
+
+HEARTBEAT = 20.0  # seconds between two lines on stderr that say that something goes on
+LONG = 10.0  # what takes more seconds is announced
+SETTLED = 1.0  # after which what is done says how long the rest takes
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -211,15 +216,37 @@ def print_list(heading: str, texts: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def counting(text: str, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """A progress bar on stderr, to be called with (done, total); None unless stderr is a
-    terminal.
+    """A progress bar on stderr, to be called with (done, total), or, where that is no terminal,
+    lines now and then about what takes long; None if `quiet`.
     """
-    if quiet or not err.is_terminal:
+    if quiet:
         yield None
+        return
+    if not err.is_terminal:
+        yield _beats(text)
         return
     with _bar() as bar:
         task = bar.add_task(text, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _beats(text: str) -> Callable[[int, int], None]:
+    """Says how far something is that is going to take more than `LONG` seconds: as soon as that is
+    known, and then every `HEARTBEAT` seconds.
+    """
+    began = said = time.perf_counter()
+    told = False
+
+    def report(done: int, total: int) -> None:
+        nonlocal said, told
+        now = time.perf_counter()
+        left = (now - began) * (total - done) / max(done, 1)
+        due = done < total and now - said >= (HEARTBEAT if told else SETTLED)
+        if due and (told or now - began + left >= LONG):
+            told, said = True, now
+            err.print(f"{text}: {done:,} of {total:,}, about {left:.0f} s to go")
+
+    return report
 
 
 @contextlib.contextmanager
