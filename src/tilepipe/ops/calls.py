@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -102,6 +103,18 @@ def configured(
 def setting_names(config: type[DataclassInstance], *fixed: str) -> tuple[str, ...]:
     """The fields of a kernel's configuration that are settings, all but `fixed`."""
     return tuple(f.name for f in fields(config) if f.init and f.name not in fixed)
+
+
+def unnamed_error(function: Callable[..., object], unnamed: Sequence[object]) -> BindError:
+    """What to raise of arguments without a name beyond those that an operation takes so."""
+    parameters = inspect.signature(function).parameters.values()
+    places = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+    named = [f"{p.name}=" for p in parameters if p.kind is p.KEYWORD_ONLY]
+    return BindError(
+        f"{function.__name__} takes {', '.join(places)} by their places, and got"
+        f" {len(places) + len(unnamed)} arguments without a name. The others have names:"
+        f" {', '.join(named)}"
+    )
 
 
 def refuse_elsewhere(operation: str, given: Iterable[str], elsewhere: Mapping[str, str]) -> None:

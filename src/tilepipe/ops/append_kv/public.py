@@ -11,7 +11,14 @@ import numpy as np
 from tilepipe.host_arguments import plain
 from tilepipe.kernels.append_kv.validation import NAME
 from tilepipe.ops.append_kv.call import ELSEWHERE, AppendCall
-from tilepipe.ops.calls import ArrayT, Progress, check_settings, gpu_module, refuse_elsewhere
+from tilepipe.ops.calls import (
+    ArrayT,
+    Progress,
+    check_settings,
+    gpu_module,
+    refuse_elsewhere,
+    unnamed_error,
+)
 
 
 def append_kv(
@@ -20,7 +27,7 @@ def append_kv(
     k: ArrayT,
     v: ArrayT,
     cache_seqlens: ArrayT,
-    *,
+    *unnamed: Never,
     block_table: ArrayT | None = None,
     k_descale: ArrayT | float | None = None,
     v_descale: ArrayT | float | None = None,
@@ -50,7 +57,8 @@ def append_kv(
             `attention_decode` multiplies with them: float32 (batch, kv_heads), or a number; 1
             unless given. Where one is 0, zeros are stored: that of a head of zeros may be 0.
         seed, progress: of the simulator, see `Program.run`; not on a GPU.
-        unknown: refused; of arguments of other libraries the message says what there is instead.
+        unnamed, unknown: refused; of arguments of other libraries the message says what there is
+            instead.
 
     Raises:
         BindError: shapes, dtypes, strides or devices that do not fit, a cache whose elements share
@@ -61,6 +69,8 @@ def append_kv(
     CUDA tensors: safe in CUDA graphs (call once before capturing), from several threads and under
     `torch.compile`; see docs/reference/ops.md.
     """
+    if unnamed:
+        raise unnamed_error(append_kv, unnamed)
     refuse_elsewhere(NAME, unknown, ELSEWHERE)
     check_settings(NAME, AppendCall, tuple(unknown.items()), ())
     call = AppendCall(

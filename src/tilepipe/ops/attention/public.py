@@ -4,7 +4,7 @@ for NumPy arrays and for tensors on the CPU.
 
 from __future__ import annotations
 
-from typing import Literal, overload
+from typing import Literal, Never, overload
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from tilepipe.kernels.attention.scores import ScoreFunction
 from tilepipe.kernels.attention.validation import NAME
 from tilepipe.ops.attention.call import LAYOUTS, AttentionCall
 from tilepipe.ops.attention.descales import checked_number
-from tilepipe.ops.calls import ArrayT, Progress, Setting, gpu_module
+from tilepipe.ops.calls import ArrayT, Progress, Setting, gpu_module, unnamed_error
 
 
 @overload
@@ -115,7 +115,7 @@ def attention(
     q: ArrayT,
     k: ArrayT,
     v: ArrayT,
-    *,
+    *unnamed: Never,
     causal: bool = False,
     window: tuple[int | None, int | None] | None = None,
     scale: float | None = None,
@@ -193,6 +193,7 @@ def attention(
             (batch, heads, s_q), of packed sequences (heads, total_q).
         layout: "bshd", as above, or "bhsd": q, out (batch, heads, s_q, d), k, v (batch, kv_heads,
             s_kv, d).
+        unnamed: refused: the others have names.
         seed, progress: of the simulator, see `Program.run`; not on a GPU.
         settings: fields of `AttentionConfig`, the others at what is chosen for the shape.
 
@@ -211,6 +212,8 @@ def attention(
     CUDA tensors: safe in CUDA graphs (call once before capturing), from several threads and under
     `torch.compile`; see docs/reference/ops.md.
     """
+    if unnamed:
+        raise unnamed_error(attention, unnamed)
     if not isinstance(layout, str) or layout not in LAYOUTS:
         raise BindError(f'{NAME}: layout is "bshd" or "bhsd", got {shown(layout)}')
     call = AttentionCall(

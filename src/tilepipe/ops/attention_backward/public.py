@@ -11,7 +11,14 @@ import numpy as np
 from tilepipe.host_arguments import plain, require_bool
 from tilepipe.kernels.attention_backward.validation import NAME
 from tilepipe.ops.attention_backward.call import ELSEWHERE, BackwardCall
-from tilepipe.ops.calls import ArrayT, Progress, check_settings, gpu_module, refuse_elsewhere
+from tilepipe.ops.calls import (
+    ArrayT,
+    Progress,
+    check_settings,
+    gpu_module,
+    refuse_elsewhere,
+    unnamed_error,
+)
 
 
 def attention_backward(
@@ -21,7 +28,7 @@ def attention_backward(
     v: ArrayT,
     out: ArrayT,
     lse: ArrayT,
-    *,
+    *unnamed: Never,
     dlse: ArrayT | None = None,
     causal: bool = False,
     scale: float | None = None,
@@ -44,7 +51,8 @@ def attention_backward(
         deterministic: False: parts of dq are added in the order in which they come, so that the
             last bits may differ between two calls. True: in a fixed order.
         seed, progress: of the simulator, see `Program.run`; not on a GPU.
-        unknown: refused; of arguments of FlashAttention the message says what there is instead.
+        unnamed, unknown: refused; of arguments of FlashAttention the message says what there is
+            instead.
 
     Returns:
         New arrays or tensors, laid out as q, k and v, whose dtype they have; of a key that no query
@@ -54,6 +62,8 @@ def attention_backward(
         BindError: shapes, dtypes, strides or devices that do not fit. UnavailableError: the device
             is no Hopper GPU.
     """
+    if unnamed:
+        raise unnamed_error(attention_backward, unnamed)
     refuse_elsewhere(NAME, unknown, ELSEWHERE)
     check_settings(NAME, BackwardCall, tuple(unknown.items()), ())
     call = BackwardCall(

@@ -4,14 +4,14 @@ values; on the GPU for CUDA tensors, on the simulator for NumPy arrays and for t
 
 from __future__ import annotations
 
-from typing import Literal, overload
+from typing import Literal, Never, overload
 
 import numpy as np
 
 from tilepipe.host_arguments import plain, require_bool
 from tilepipe.kernels.attention_decode.validation import NAME
 from tilepipe.ops.attention_decode.call import DecodeCall
-from tilepipe.ops.calls import ArrayT, Progress, Setting, gpu_module
+from tilepipe.ops.calls import ArrayT, Progress, Setting, gpu_module, unnamed_error
 
 
 @overload
@@ -75,7 +75,7 @@ def attention_decode(
     q: ArrayT,
     k_cache: ArrayT,
     v_cache: ArrayT,
-    *,
+    *unnamed: Never,
     cache_seqlens: ArrayT | None = None,
     block_table: ArrayT | None = None,
     causal: bool = True,
@@ -120,6 +120,7 @@ def attention_decode(
         out: where to write the result: as q, and no memory of q or the cache.
         return_lse: also return the logarithm (natural) of the sum of the exponentials, float32
             (batch, heads, tokens).
+        unnamed: refused: the others have names.
         seed, progress: of the simulator, see `Program.run`; not on a GPU.
         settings: fields of `DecodeConfig`, the others at what is chosen for the shape.
 
@@ -136,6 +137,8 @@ def attention_decode(
     CUDA tensors: safe in CUDA graphs (call once before capturing), from several threads and under
     `torch.compile`; see docs/reference/ops.md.
     """
+    if unnamed:
+        raise unnamed_error(attention_decode, unnamed)
     call = DecodeCall(
         q,
         k_cache,
