@@ -103,6 +103,13 @@ def test_shipped_kernels(tilepipe: Call, kernel: str, free: list[str], zero: lis
 
 
 @pytest.mark.slow
+def test_tickets_hold_zeros_where_parts_of_k_meet(tilepipe: Call) -> None:
+    tilepipe("export", "gemm", "-s", "k_parts=2", "-o", "out")
+    found = json.loads(Path("out/gemm.json").read_text())
+    assert [x["name"] for x in found["parameters"] if x.get("zero")] == ["tickets"]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "said"),
     [

@@ -30,6 +30,8 @@ RAGGED = (
     "half of k",
     "two wgmma wide",
     "narrow transposed",
+    "two parts of k",
+    "three parts of k transposed, in clusters",
 )
 SHAPES = [
     (1, 8, 8),
@@ -88,7 +90,9 @@ def test_orders(family: str, orders: str) -> None:
 
 
 @pytest.mark.parametrize("out", ["bfloat16", "float16", "float32"])
-@pytest.mark.parametrize("family", ["default", "wide tiles", "cluster", "ping-pong", "half of k"])
+@pytest.mark.parametrize(
+    "family", ["default", "wide tiles", "cluster", "ping-pong", "half of k", "two parts of k"]
+)
 def test_dtypes(family: str, out: str) -> None:
     for dtype in ("bfloat16", "float16"):
         p = product((136, 328, 200), dtype, out, **FAMILIES[family])

@@ -170,6 +170,7 @@ def test_out_may_be_an_operand_and_the_source() -> None:
         {"bn": 256, "cluster": 2},
         {"schedule": "pingpong", "bn": 192},
         {"split_k": 2},
+        {"k_parts": 3, "cluster": 2},
         {"raster": "rows"},
     ],
     ids=str,
@@ -180,7 +181,7 @@ def test_settings(config: dict[str, Any]) -> None:
 
 
 def test_a_call_allocates_its_result_and_nothing_else() -> None:
-    a, b = tensor(256, 512), tensor(512, 256, seed=1)
+    a, b = tensor(2048, 512), tensor(512, 2048, seed=1)  # whose K is not divided
     first = matmul(a, b)
     torch.cuda.synchronize()
     before = torch.cuda.memory_stats()["allocation.all.allocated"]
@@ -247,6 +248,29 @@ def test_graph_capture() -> None:
         check(out, a, b, bias=bias, activation="relu")
         check(square, out.T, out)
         check(thin, a, odd)
+
+
+def test_parts_of_k_on_several_streams_and_in_a_graph_beside_them() -> None:
+    a, b = tensor(100, 4096), tensor(4096, 1024, seed=1)
+    tiles: dict[str, Any] = {"bm": 64, "bn": 104, "consumers": 1, "swap": "ab", "k_parts": 3}
+    first = matmul(a, b, **tiles)
+    check(first, a, b)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = [matmul(a, b, **tiles) for _ in range(10)]
+    streams = [torch.cuda.Stream() for _ in range(3)]
+    for x in captured:
+        x.fill_(torch.nan)
+    torch.cuda.synchronize()
+    eager = []
+    for _ in range(10):
+        for stream in streams[:2]:
+            with torch.cuda.stream(stream):
+                eager.append(matmul(a, b, **tiles))
+        with torch.cuda.stream(streams[2]):
+            graph.replay()
+    torch.cuda.synchronize()
+    assert all(torch.equal(x, first) for x in (*eager, *captured))
 
 
 @pytest.mark.parametrize("shape", [(4100, 1031, 2051), (4096, 1026, 2050)], ids=str)

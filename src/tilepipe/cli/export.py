@@ -73,7 +73,9 @@ def export(
             zeros = zero or []
         else:
             program, config, again, target = _shipped(what, settings or [], arch)
-            zeros = [*programs.shipped_kernel(what).zero, *(zero or [])]
+            has = {x.name for x in program.kernel.params}
+            known = (x for x in programs.shipped_kernel(what).zero if x in has)
+            zeros = [*known, *(zero or [])]
         extents = Extents() if fixed else free_extents(program, again, config)
     path = program.export(
         output, name=name, extents=extents.of, zero=zeros, arch=target, replace=replace

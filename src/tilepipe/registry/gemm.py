@@ -127,6 +127,7 @@ GEMM = GemmSpec(
     _make,
     _choose,
     _sizes,
+    zero=("tickets",),
     problem=problem,
     tuning=Tuning(TUNABLE, problem, ("m", "n", "k")),
 )

@@ -56,7 +56,7 @@ class KernelSpec:
             `contests_of(kernel)`; "" where there is none. It is imported when it is asked for: it
             may need PyTorch.
         zero: tensors that hold zeros before the first launch and after each, where the kernel does
-            not say so itself.
+            not say so itself, and has them.
         tuning: what `tilepipe tune` searches; None where nothing is chosen for the problem.
     """
 

@@ -163,7 +163,7 @@ def test_a_ticket_that_is_not_put_back_is_seen_by_the_next_launch(
     faulty(kept, monkeypatch)
     one = bound(64, 32, 128, 2, **SMALL, k_parts=2, group=99)
     one.program.run()
-    assert one.tickets.tolist() == [[2]]
+    assert one.tickets.tolist() == [2]
     assert not one.right()
 
 
@@ -171,9 +171,9 @@ def test_the_workspace_is_the_callers() -> None:
     a, c, cfg = np.ones((64, 64), BF16), np.zeros((64, 72), np.float32), GemmConfig(**SMALL)
     b, two = np.ones((72, 64), BF16), cfg.changed(k_parts=2)
     sums, tickets = k_parts.workspace_shapes(c.shape, two)
-    assert (sums, tickets) == ((3 * 64 * 2, 32), (3, 1))  # 3 tiles of 64 rows, twice
+    assert (sums, tickets) == ((3 * 64 * 2, 32), (3,))  # 3 tiles of 64 rows, twice
     turned = two.changed(swap="ab")
-    assert k_parts.workspace_shapes(c.shape, turned) == ((4 * 64 * 2, 32), (4, 1))
+    assert k_parts.workspace_shapes(c.shape, turned) == ((4 * 64 * 2, 32), (4,))
     gemm.bind(a, b, c, two).run()  # of NumPy arrays it is made by bind
     assert (c == 64).all()
     workspace = np.zeros(sums, np.float32), np.zeros(tickets, np.int32)
@@ -197,7 +197,7 @@ def test_workspaces_of_arrays_on_a_gpu_are_asked_for() -> None:
         lambda: gemm.bind(x, x, x, GemmConfig(**SMALL, k_parts=2), chip=tp.H200),
         tp.BindError,
         "gemm: with k_parts=2, pass workspace=(parts, tickets) where the arrays are on a GPU:"
-        " float32 of shape (256, 32), and int32, zeros, of shape (2, 1)",
+        " float32 of shape (256, 32), and int32, zeros, of shape (2,)",
     )
 
 

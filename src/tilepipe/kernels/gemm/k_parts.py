@@ -41,16 +41,14 @@ def lines_of(cfg: GemmConfig) -> int:
     return cfg.bm * (cfg.bn // cfg.block_cols) * -(-cfg.block_cols // panel(cfg))
 
 
-def workspace_shapes(
-    shape: Sequence[int], cfg: GemmConfig
-) -> tuple[tuple[int, int], tuple[int, int]]:
+def workspace_shapes(shape: Sequence[int], cfg: GemmConfig) -> tuple[tuple[int, int], tuple[int]]:
     """The shapes of a workspace for a C of that shape: float32, `lines_of` a part for each part of
-    each tile; int32, (tiles, warpgroups).
+    each tile; int32, one for each warpgroup of a tile.
     """
     *batches, m, n = shape
     turned = (*batches, *((n, m) if cfg.swap == "ab" else (m, n)))
     tiles = tile_clusters(turned, cfg) * cfg.cluster_size
-    return (tiles * cfg.k_parts * lines_of(cfg), panel(cfg)), (tiles, cfg.consumers)
+    return (tiles * cfg.k_parts * lines_of(cfg), panel(cfg)), (tiles * cfg.consumers,)
 
 
 def bound_workspace(
@@ -181,7 +179,7 @@ class KParts:
         own = ctx.let(start + tile.part * lines, "own_line")
         for x in self._pieces(blocks, cfg.block_cols):
             ctx.store_global(self._parts, (own + x.line, x.at), x.acc.cols(x.col, x.width))
-        ticket = self._tickets[tile.number, ctx.warpgroup_rank]
+        ticket = self._tickets[tile.number * cfg.consumers + ctx.warpgroup_rank]
         drawn = self._drawn[0, ctx.warpgroup_rank]
         ctx.sync_warpgroup()  # all threads have written
         with ctx.elect_one("warpgroup"):
