@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any, NamedTuple
 
 import pytest
@@ -12,6 +13,7 @@ torch = pytest.importorskip("torch")
 
 from tests.support.ops.device import take_cpu_for_gpu  # noqa: E402
 from tests.support.ops.emulated_attention import Emulator, gpu  # noqa: E402
+from tilepipe.ops.torch import device  # noqa: E402
 from tilepipe.ops.torch.plan_cache import Key, PlanCache, as_written  # noqa: E402
 
 __all__ = ["gpu"]
@@ -70,3 +72,33 @@ def test_a_window_of_truth_values_is_refused_after_one_of_numbers(gpu: Emulator)
     tp.ops.attention(q, k, v, window=(1, 0))
     with pytest.raises(tp.BindError, match=r"window"):
         tp.ops.attention(q, k, v, window=window)
+
+
+@pytest.mark.parametrize("captures", [True, False])
+def test_no_garbage_is_collected_while_a_graph_captures_a_first_call(
+    captures: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_cpu_for_gpu(monkeypatch)
+    monkeypatch.setattr(device, "capturing", lambda: captures)
+    monkeypatch.setattr(gc, "isenabled", lambda: True)
+    states: list[str] = []
+    monkeypatch.setattr(gc, "disable", lambda: states.append("off"))
+    monkeypatch.setattr(gc, "enable", lambda: states.append("on"))
+    refused = True
+
+    def prepare(call: object) -> Prepared:
+        states.append("prepare")
+        if refused:
+            raise tp.BindError("no")
+        return Prepared(call)
+
+    plans: PlanCache[object, Prepared, object] = PlanCache(
+        lambda call: ("tensors", (call,)), prepare, lambda plan, call: 3, lambda call: None
+    )
+    around = ["off", "prepare", "on"] if captures else ["prepare"]
+    with pytest.raises(tp.BindError):
+        plans.run(1)
+    assert states == around
+    refused = False
+    assert plans.run(1) == plans.run(1) == 3
+    assert states == around * 2

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -28,6 +30,22 @@ current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", torch.c
 
 # True while a CUDA graph captures what the current stream is given.
 capturing: Callable[[], bool] = torch.cuda.is_current_stream_capturing
+
+
+@contextmanager
+def capture_kept() -> Iterator[None]:
+    """Collects no garbage meanwhile if a CUDA graph captures. Preparing a launch makes so many
+    objects that a collection is likely, and one that destroys another CUDA graph ends the capture
+    (cudaErrorStreamCaptureInvalidated).
+    """
+    if not (capturing() and gc.isenabled()):
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def of_ordinal(ordinal: int) -> torch.device:

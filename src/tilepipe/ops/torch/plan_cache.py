@@ -69,7 +69,8 @@ class PlanCache(Generic[CallT, PlanT, ResultT]):
             simulated = self.simulate(call)
             if simulated is not None:
                 return simulated
-            plan = self._remember(key, self.prepare(call))
+            with device.capture_kept():
+                plan = self._remember(key, self.prepare(call))
         if plan.ordinal != device.current_device():
             with torch.cuda.device(plan.ordinal):
                 return self.launch(plan, call)
