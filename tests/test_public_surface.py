@@ -180,10 +180,10 @@ def test_options_of_a_launch_and_of_matmul() -> None:
         names(tp.ops.append_kv)
         == "k_cache v_cache k v cache_seqlens block_table k_descale v_descale seed progress unknown"
     )
-    assert names(gemm.bind) == "a b c cfg bias a_scale b_scale source alpha beta chip"
+    assert names(gemm.bind) == "a b c cfg bias a_scale b_scale source alpha beta workspace chip"
     assert names(GemmConfig) == (
         "bm bn bk stages k_group_size consumers schedule swap cluster cluster_n split_k raster"
-        " group store_slots accumulate activation source_slots early"
+        " group store_slots accumulate activation source_slots early k_parts"
     )
 
 
