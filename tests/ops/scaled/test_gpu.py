@@ -66,6 +66,13 @@ def test_any_size(gpu: Emulator, recipe: str, shape: tuple[int, int, int]) -> No
     check(c, x)
 
 
+@pytest.mark.parametrize("recipe", ["tensor", "row"])
+def test_parts_of_k_meet_in_a_workspace_of_the_launch(gpu: Emulator, recipe: str) -> None:
+    x = operands(recipe, (40, 72, 528))
+    check(product(x, k_parts=2, bk=128), x)
+    assert tuple(gpu.bound[0]["parts"].shape) == (128 * 8 * 2, 16)  # a tile of 8 panels, twice
+
+
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_what_the_kernel_takes_is_read_where_it_lies(gpu: Emulator, recipe: str) -> None:
     x = operands(recipe, (64, 48, 256))

@@ -16,6 +16,7 @@ from tests.support.ops.device import take_cpu_for_gpu
 from tests.support.ops.memory import at, tma_takes
 from tilepipe.kernels.gemm import heuristics, sm90 as gemm
 from tilepipe.kernels.gemm.config import GemmConfig
+from tilepipe.kernels.gemm.k_parts import bound_workspace
 from tilepipe.kernels.gemm.validation import Extras, check_arguments as check_product
 from tilepipe.kernels.gemm_blockwise import reference as blockwise, sm90 as gemm_blockwise
 from tilepipe.kernels.gemm_blockwise.validation import check_arguments, scales_by_rows
@@ -41,12 +42,14 @@ class Emulator:
         b_scale: Any = None,
         workspace: Any = None,
     ) -> Bound:
-        assert workspace is None
+        bound_workspace(c, cfg, workspace)
         extras = Extras(bias, a_scale, b_scale)
         scales = extras.scales(*check_product(a, b, c, extras))
         tensors = {"a": a, "b": b, "c": c, "a_scale": a_scale, "b_scale": b_scale} | (
             {} if bias is None else {"bias": bias}
         )
+        if workspace is not None:
+            tensors |= dict(zip(("parts", "tickets"), workspace, strict=True))
         return self._bound(tensors, cfg, scales)
 
     def blockwise(self, a: Any, b: Any, a_scales: Any, b_scales: Any, c: Any, cfg: Any) -> Bound:
@@ -80,6 +83,10 @@ class Bound:
     def tensors(self) -> tuple[str, ...]:
         return tuple(self.views)
 
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return {name: tuple(x.shape) for name, x in self.views.items()}
+
     def __call__(self, addresses: tuple[int, ...], stream: int) -> None:
         assert all(place % 16 == 0 for place in addresses)
         assert stream == 7
@@ -88,6 +95,9 @@ class Bound:
             name: at(place, self.views[name])
             for name, place in zip(self.tensors, addresses, strict=True)
         }
+        if "parts" in x:
+            assert not x["tickets"].any()
+            x["parts"][...] = np.nan
         if self.scales == "block":
             z = (
                 blockwise.scaled_rows(x["a"], x["a_scales"])
