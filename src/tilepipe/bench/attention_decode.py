@@ -32,7 +32,8 @@ from tilepipe.kernels.attention_decode import sm90 as kernel
 from tilepipe.kernels.attention_decode.config import DecodeConfig
 from tilepipe.kernels.attention_decode.validation import Extents
 from tilepipe.ops.torch.tensors import TensorView
-from tilepipe.registry.attention_decode import ATTENTION_DECODE, extents, lengths_of
+from tilepipe.registry.attention_decode import ATTENTION_DECODE, extents
+from tilepipe.registry.caches import lengths_of
 
 # batch, heads, heads of the cache, keys
 STANDARD = ((1, 32, 8, 32768), (16, 64, 8, 8192), (32, 32, 8, 4096), (64, 32, 8, 8192))

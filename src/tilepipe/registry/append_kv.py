@@ -11,13 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 import tilepipe as tp
-from tilepipe.errors import BindError
 from tilepipe.kernels.append_kv import sm90
 from tilepipe.kernels.append_kv.config import AppendConfig
 from tilepipe.kernels.append_kv.reference import appended, compare
 from tilepipe.kernels.append_kv.validation import CACHES, NAME, NEW
 from tilepipe.kernels.attention_decode.reference import CacheArrays
-from tilepipe.registry.attention_decode import checked_page, lengths_of
+from tilepipe.registry.caches import checked_dtype, checked_page, lengths_of
 from tilepipe.registry.instances import SMS, Size, Sizes
 from tilepipe.registry.products import check_sizes
 from tilepipe.registry.settings import Configs, Setting
@@ -65,13 +64,9 @@ def problem(settings: Mapping[str, Any]) -> Problem:
     """
     batch, tokens, kv_heads, s, d = (settings[name] for name in _EXTENTS)
     check_sizes(settings, _EXTENTS, batch * tokens * kv_heads * d, batch * s * kv_heads * d)
-    new = tp.dtype(settings["dtype"])
-    cache = tp.dtype(settings["cache"] or (new if new in CACHES else "bfloat16"))
-    for name, dtype, takes in (("dtype", new, NEW), ("cache", cache, CACHES)):
-        if dtype not in takes:
-            raise BindError(
-                f"setting {name} must be one of {', '.join(t.name for t in takes)}, got {dtype}"
-            )
+    new = checked_dtype("dtype", settings["dtype"], NEW)
+    of_cache = settings["cache"] or (new if new in CACHES else "bfloat16")
+    cache = checked_dtype("cache", of_cache, CACHES)
     return Problem(batch, tokens, kv_heads, s, d, checked_page(settings), new, cache)
 
 

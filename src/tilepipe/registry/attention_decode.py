@@ -7,11 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 import tilepipe as tp
 from tilepipe.errors import BindError
-from tilepipe.host_arguments import INT32_MAX, INT32_MIN
 from tilepipe.kernels.attention.scores import Window
 from tilepipe.kernels.attention_decode import sm90
 from tilepipe.kernels.attention_decode.choice import TUNABLE, DecodeProblem
@@ -25,6 +23,7 @@ from tilepipe.kernels.attention_decode.validation import (
     Extents,
     head_rule,
 )
+from tilepipe.registry.caches import checked_dtype, checked_page, lengths_of
 from tilepipe.registry.instances import SMS, Size, Sizes, steps_of
 from tilepipe.registry.products import check_sizes
 from tilepipe.registry.settings import Configs, Setting
@@ -51,44 +50,6 @@ _OTHERS: dict[str, Setting] = {
 }
 
 
-def lengths_of(
-    settings: Mapping[str, Any], seed: int = 0, *, beyond: bool = False
-) -> npt.NDArray[np.int32]:
-    """The keys of each sequence that settings state: `lengths=300,100`, `lengths=random`, from 1 to
-    the whole cache, or all of it. `beyond`: there may be more than the cache has room for, and
-    fewer than none.
-
-    Raises:
-        BindError: other numbers than those of the batch, or one beyond the cache.
-    """
-    text, batch, s = (settings[name] for name in ("lengths", "batch", "s"))
-    if not text:
-        return np.full(batch, s, np.int32)
-    if text == "random":
-        drawn: npt.NDArray[np.int32] = np.random.default_rng(seed).integers(
-            1, s, batch, dtype=np.int32, endpoint=True
-        )
-        return drawn
-    parts = text.split(",")
-    least, most = (INT32_MIN, INT32_MAX) if beyond else (0, s)
-    numbers = [int(x) for x in parts if x.removeprefix("-").isdecimal()]
-    if not len(parts) == len(numbers) == batch or not all(least <= n <= most for n in numbers):
-        bound = "of 32 bits" if beyond else f"{s} (s) at most"
-        raise BindError(
-            f"setting lengths has the keys of each sequence, as many as batch={batch}, {bound},"
-            f" such as lengths={','.join(['100'] * batch)}, or is random; got {text!r}"
-        )
-    return np.array(numbers, np.int32)
-
-
-def checked_page(settings: Mapping[str, Any]) -> int:
-    """The keys of a page; 0: there are none. Raises BindError: the kernels take no such pages."""
-    page: int = settings["page"]
-    if page and (page < 8 or page & (page - 1)):
-        raise BindError(f"setting page must be 0, or a power of two from 8, got {page}")
-    return page
-
-
 def extents(settings: Mapping[str, Any]) -> Extents:
     """The extents that settings state.
 
@@ -98,9 +59,7 @@ def extents(settings: Mapping[str, Any]) -> Extents:
     """
     batch, tokens, heads, kv_heads, s, d = (settings[name] for name in _EXTENTS)
     check_sizes(settings, _EXTENTS, batch * tokens * heads * d, batch * s * kv_heads * d)
-    dtype = tp.dtype(settings["dtype"])
-    if dtype not in INPUTS:
-        raise BindError(f"setting dtype must be {' or '.join(t.name for t in INPUTS)}, got {dtype}")
+    dtype = checked_dtype("dtype", settings["dtype"], INPUTS)
     of_cache = tp.dtype(settings["cache"] or dtype)
     narrow = of_cache is NARROW
     if not narrow and of_cache is not dtype:
