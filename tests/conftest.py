@@ -12,18 +12,19 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
 from math import ceil
-from typing import TypeVar
+from typing import Any, TypeVar
 from zlib import crc32
 
 import pytest
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
-settings.register_profile("local", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True)
-settings.load_profile("ci" if os.environ.get("CI") else "local")
+SHARE = 25  # of the examples of `make test-all`, in percent: those of `make test`
+on_ci = bool(os.environ.get("CI"))
+settings.register_profile("every case", deadline=None, derandomize=on_ci)
+settings.register_profile("suite", deadline=None, derandomize=on_ci, max_examples=SHARE)
 
 # Hypothesis would parse every module of src and tests that is loaded, for constants to try: seconds
 # in each process, and other examples where a run loads other modules.
@@ -82,6 +83,12 @@ def left_out(expression: str) -> frozenset[str]:
     if re.fullmatch(r"\s*not\s+\w+(\s+and\s+not\s+\w+)*\s*", expression):
         return frozenset(re.findall(r"not\s+(\w+)", expression))
     return frozenset()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before test modules are imported, whose settings are shares of the profile's."""
+    few = "thorough" in left_out(config.option.markexpr)
+    settings.load_profile("suite" if few else "every case")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -150,6 +157,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
     if test.get_closest_marker("gpu") and missing_gpu() and not listed:
         kept = kept[:1]
     calls[:] = kept or calls[:1]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable(
+    report: pytest.TestReport | pytest.CollectReport,
+) -> Generator[None, dict[str, Any] | None, dict[str, Any] | None]:
+    """Leaves out the keywords of a test, which nobody asks a report for: to write and to read them
+    takes half the time that a worker needs to report a test.
+    """
+    data = yield
+    if data is not None and "keywords" in data:
+        data["keywords"] = {}
+    return data
 
 
 @pytest.hookimpl(tryfirst=True)

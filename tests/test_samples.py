@@ -6,9 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tests import conftest
 from tests.conftest import left_out, ranked
+from tests.support.examples import share
 
 
 def order(numbers: list[int], classes: int) -> list[int]:
@@ -92,3 +94,26 @@ def test_one_case_of_a_test_for_a_gpu_is_left_to_say_why_it_is_skipped(
     assert len(made("not thorough", 33, pytest.mark.gpu)) == 1
     monkeypatch.setattr(conftest, "missing_gpu", lambda: "")
     assert len(made("not thorough", 33, pytest.mark.gpu)) == 33
+
+
+def test_make_test_tries_a_share_of_the_examples() -> None:
+    def tried(expression: str) -> tuple[int, int]:
+        config: Any = SimpleNamespace(option=SimpleNamespace(markexpr=expression))
+        conftest.pytest_configure(config)
+        return settings().max_examples, share(60)
+
+    before = settings().max_examples
+    try:
+        assert tried("not thorough") == (conftest.SHARE, 60 * conftest.SHARE // 100)
+        assert tried("") == (100, 60)
+    finally:
+        settings.load_profile("suite" if before == conftest.SHARE else "every case")
+
+
+def test_reports_are_sent_without_keywords() -> None:
+    report: Any = None
+    hook = conftest.pytest_report_to_serializable(report)
+    next(hook)
+    with pytest.raises(StopIteration) as ended:
+        hook.send({"outcome": "passed", "keywords": {"slow": 1}})
+    assert ended.value.value == {"outcome": "passed", "keywords": {}}

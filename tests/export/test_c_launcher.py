@@ -17,6 +17,7 @@ from hypothesis import given, settings, strategies as st
 
 import tilepipe as tp
 from tests.support.cuda.fake_driver import FakeDriver
+from tests.support.examples import share
 from tests.support.export.c_launcher import CLauncher, needs_cc
 from tilepipe.cuda.nvrtc.compiler import Compiled
 from tilepipe.cuda.runtime import launching
@@ -178,7 +179,7 @@ class Recording(FakeDriver):
 
 
 def test_c_passes_what_python_passes(exported: Exported, monkeypatch: pytest.MonkeyPatch) -> None:
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=share(25), deadline=None)
     @given(seed=st.integers(0, 2**32))
     def both(seed: int) -> None:
         _compare(exported, random.Random(seed), monkeypatch)

@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 import tilepipe as tp
 from tests.check.flag_campaign import both_ways
 from tests.support.check.flag_programs import Do, Program, generate, launch
+from tests.support.examples import share
 from tilepipe.check import check
 from tilepipe.check.engine import flag_waits
 from tilepipe.check.engine.flag_waits import FlagHistory
@@ -28,7 +29,7 @@ RAISE, WAIT = Do("set", 0, 1), Do("wait", 0, 1)
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=share(25), suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 1 << 40))
 def test_waits_give_the_verdict_of_exploring_every_look(seed: int) -> None:
     quick, full = both_ways(generate(seed))

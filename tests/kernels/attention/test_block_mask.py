@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import tilepipe as tp
+from tests.support.examples import share
 from tilepipe.kernels.attention import sm90_bind as kernel
 from tilepipe.kernels.attention.block_mask import (
     bind_lists,
@@ -110,7 +111,7 @@ def wanted_list(mask: Array, t: int, problem: Problem, seen: Window) -> list[int
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=share(40), deadline=None)
 @given(
     s_q=st.integers(1, 400),
     s_kv=st.integers(1, 700),
@@ -156,7 +157,7 @@ MASKS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.sampled(suite=7, classes=lambda family, mask, of_all: [family, tuple(mask), of_all])
+@pytest.mark.sampled(suite=99, classes=lambda family, mask, of_all: [family, tuple(mask), of_all])
 @pytest.mark.slow
 @pytest.mark.parametrize("of_all", [(False, False), (True, False), (False, True), (True, True)])
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
@@ -169,7 +170,7 @@ def test_right(family: str, mask: dict[str, Any], of_all: tuple[bool, bool]) -> 
 
 
 @pytest.mark.slow
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=share(20), deadline=None)
 @given(
     s_q=st.integers(1, 300),
     s_kv=st.integers(1, 300),

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import tilepipe as tp
+from tests.support.examples import share
 from tilepipe.kernels.attention import sm90_bind as kernel
 from tilepipe.kernels.attention.config import AttentionConfig
 from tilepipe.kernels.attention.packed import search_steps
@@ -72,7 +73,7 @@ class Problem:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(suite=5, classes=lambda lengths, cfg, causal: [tuple(lengths), cfg, causal])
+@pytest.mark.sampled(suite=48, classes=lambda lengths, cfg, causal: [tuple(lengths), cfg, causal])
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("cfg", [None, *SMALL.values()], ids=["chosen", "1", "2", "3"])
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
@@ -83,7 +84,7 @@ def test_right(lengths: Lengths, cfg: AttentionConfig | None, causal: bool) -> N
 
 
 @pytest.mark.slow
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=share(8), deadline=None)
 @given(
     lengths=st.lists(st.tuples(st.integers(0, 150), st.integers(0, 150)), min_size=1, max_size=8),
     ratio=st.sampled_from([1, 3]),

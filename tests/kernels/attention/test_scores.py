@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import tilepipe as tp
+from tests.support.examples import share
 from tilepipe.kernels.attention import sm90_bind as kernel
 from tilepipe.kernels.attention.config import AttentionConfig
 from tilepipe.kernels.attention.reference import NumpyScore, compare_attention
@@ -87,7 +88,7 @@ def test_an_alignment_that_there_is_not() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=share(30), deadline=None)
 @given(
     s_q=st.integers(1, 200),
     s_kv=st.integers(1, 200),

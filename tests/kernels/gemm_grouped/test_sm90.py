@@ -14,6 +14,7 @@ from hypothesis import given, settings, strategies as st
 
 import tilepipe as tp
 from tests.kernels.gemm_grouped.families import FAMILIES, OFFSETS, OUTPUTS, M, product
+from tests.support.examples import share
 from tilepipe import cuda
 from tilepipe.cuda.nvrtc import sass
 from tilepipe.kernels.gemm.model import smem_bytes
@@ -89,14 +90,14 @@ ANY_SIZES = given(
 
 
 @pytest.mark.slow
-@settings(max_examples=12)
+@settings(max_examples=share(12))
 @ANY_SIZES
 def test_any_sizes(sizes: list[int], more: int, seed: int) -> None:
     grouped_product(sizes, more, seed)
 
 
 @pytest.mark.thorough
-@settings(max_examples=150)
+@settings(max_examples=share(150))
 @ANY_SIZES
 def test_many_more_sizes(sizes: list[int], more: int, seed: int) -> None:
     grouped_product(sizes, more, seed)

@@ -15,6 +15,7 @@ from hypothesis import given, settings, strategies as st
 import tilepipe as tp
 from tests.kernels.gemm_grouped.families import OFFSETS, OUTPUTS
 from tests.kernels.gemm_grouped_blockwise.families import FAMILIES, product
+from tests.support.examples import share
 from tilepipe import cuda
 from tilepipe.cuda.nvrtc import sass
 from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
@@ -66,7 +67,7 @@ def test_one_cluster_that_goes_through_all_groups(family: str, seed: int) -> Non
 
 
 @pytest.mark.slow
-@settings(max_examples=12)
+@settings(max_examples=share(12))
 @given(
     st.lists(st.integers(0, 150), min_size=1, max_size=7),
     st.integers(0, 9),

@@ -15,6 +15,7 @@ from hypothesis import given, settings, strategies as st
 import tilepipe as tp
 from tests.kernels.gemm_grouped.families import OFFSETS, OUTPUTS
 from tests.kernels.gemm_k_grouped.families import FAMILIES, product
+from tests.support.examples import share
 from tilepipe import cuda
 from tilepipe.cuda.nvrtc import sass
 from tilepipe.kernels.gemm_k_grouped import heuristics
@@ -54,7 +55,7 @@ def test_one_cluster_that_goes_through_all_groups(family: str) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=12)
+@settings(max_examples=share(12))
 @given(st.lists(st.integers(0, 90), min_size=1, max_size=7), st.integers(0, 40), st.integers(0, 99))
 def test_any_sizes(sizes: list[int], more: int, seed: int) -> None:
     if sum(sizes) + more:

@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 import tilepipe as tp
 from tests.support.build import LANE, Builder, binary, special
+from tests.support.examples import share
 from tests.support.machine.tensor_builders import Tensor
 from tilepipe.check import check
 from tilepipe.errors import DeadlockError, ExitError, PoisonError, RaceError, SimFault
@@ -197,7 +198,7 @@ def test_a_leak() -> None:
 
 @pytest.mark.slow
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 4)), max_size=24), st.integers(0, 3))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=share(60), deadline=None)
 def test_the_allocator_against_the_simplest_one(steps: list[tuple[bool, int]], seed: int) -> None:
     """Allocates (true; at most as many columns as before) or frees (false; one of those held) and
     compares the addresses.

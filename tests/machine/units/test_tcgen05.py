@@ -12,6 +12,7 @@ import tilepipe as tp
 from tests.cases.tensor_memory import CASES, Case, Handover
 from tests.scenarios.support import SEEDS, at, clean, faults, matrix, zeros
 from tests.support.build import LANE, binary
+from tests.support.examples import share
 from tests.support.machine.tensor_builders import Core
 from tilepipe.errors import BarrierError, ExitError, RaceError, SimFault
 from tilepipe.ir import dtypes, ops
@@ -276,7 +277,7 @@ def test_a_tile_is_refilled_under_the_mma() -> None:
     ),
     st.integers(0, 50),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=share(40), deadline=None)
 def test_a_queue_against_the_simplest_one(steps: list[tuple[int, bool] | None], seed: int) -> None:
     """MMAs into four accumulators (overwriting, or adding once something is there) and commits
     (None), by one thread: the values are those of executing them in order, and each commit is one

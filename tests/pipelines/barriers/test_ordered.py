@@ -13,6 +13,7 @@ from hypothesis import given, settings, strategies as st
 import tilepipe as tp
 from tests.scenarios.support import at, refuted, verified
 from tests.support import ordered_turns as turns
+from tests.support.examples import share
 from tests.support.ordered_turns import KINDS, bind_alternating, bind_turns, expected_turns
 
 
@@ -63,7 +64,7 @@ def test_a_slow_group_is_waited_for(slow: int) -> None:
     kind=st.sampled_from(sorted(KINDS)),
     seed=st.integers(0, 2**31),
 )
-@settings(max_examples=25)
+@settings(max_examples=share(25))
 def test_any_number_of_groups_things_and_rounds(
     groups: int, depth: int, rounds: int, kind: str, seed: int
 ) -> None:
@@ -166,7 +167,7 @@ def test_misplaced() -> None:
     consumers=st.integers(1, 3),
     seed=st.integers(0, 2**31),
 )
-@settings(max_examples=40)
+@settings(max_examples=share(40))
 def test_consumers_take_tiles_of_one_ring_in_turn(
     tiles: int, length: int, stages: int, consumers: int, seed: int
 ) -> None:

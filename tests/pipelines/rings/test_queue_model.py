@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import tilepipe as tp
+from tests.support.examples import share
 
 LARGEST = 41
 
@@ -78,7 +79,7 @@ def model(stages: int, items: int) -> tuple[list[int], list[int]]:
     n=st.integers(0, 40),
     seed=st.integers(0, 2**31),
 )
-@settings(max_examples=60)
+@settings(max_examples=share(60))
 def test_a_ring_is_a_queue(
     stages: int, producers: int, consumers: int, tiles: int, n: int, seed: int
 ) -> None:
@@ -97,7 +98,7 @@ def test_a_ring_is_a_queue(
     trips=st.lists(st.integers(0, 9), min_size=2, max_size=4),
     seed=st.integers(0, 2**31),
 )
-@settings(max_examples=30)
+@settings(max_examples=share(30))
 def test_persistent_tiles_of_different_lengths(stages: int, trips: list[int], seed: int) -> None:
     """The trip count of each tile comes from memory; the phase must survive every boundary."""
     out = np.full(64, -1, np.int32)
@@ -134,7 +135,7 @@ def test_persistent_tiles_of_different_lengths(stages: int, trips: list[int], se
 
 @pytest.mark.slow
 @given(advance=st.lists(st.integers(0, 20), min_size=1, max_size=5), stages=st.integers(1, 8))
-@settings(max_examples=20)
+@settings(max_examples=share(20))
 def test_advancing_is_stepping(advance: list[int], stages: int) -> None:
     out = np.zeros(2, np.int32)
 

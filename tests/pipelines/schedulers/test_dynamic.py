@@ -13,6 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 import tilepipe as tp
 from tests.scenarios.support import refuses
+from tests.support.examples import share
 from tests.support.scheduler_orders import Dealt
 from tilepipe.ir import ops
 from tilepipe.ir.program import Kernel, walk
@@ -37,7 +38,7 @@ SMALL = tp.Chip(name="small", sms=8, clusters=((2, 3), (4, 1), (8, 1)))
     clusters=st.integers(1, 6),
     seed=st.integers(0, 2**32),
 )
-@settings(max_examples=20)
+@settings(max_examples=share(20))
 def test_every_tile_exactly_once(
     data: st.DataObject, kind: str, batches: int, m: int, n: int, clusters: int, seed: int
 ) -> None:

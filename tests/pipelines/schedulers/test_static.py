@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import tilepipe as tp
+from tests.support.examples import share
 
 Visit = tuple[int, int, int]  # batch, m, n
 NONE = -1
@@ -137,7 +138,7 @@ SHAPES: dict[int, list[tuple[int, int] | None]] = {
     n=st.integers(1, 9),
     clusters=st.integers(1, 5),
 )
-@settings(max_examples=60)
+@settings(max_examples=share(60))
 def test_every_tile_exactly_once(
     data: st.DataObject, batches: int, m: int, n: int, clusters: int
 ) -> None:
@@ -165,7 +166,7 @@ def test_every_tile_exactly_once(
     clusters=st.integers(1, 4),
     early=st.booleans(),
 )
-@settings(max_examples=30)
+@settings(max_examples=share(30))
 def test_tiles_computed_ahead_are_the_same(
     data: st.DataObject, batches: int, m: int, n: int, clusters: int, early: bool
 ) -> None:
