@@ -78,9 +78,15 @@ FAMILY_LIST = [
 ]
 
 
+# Kernels whose own tests, in tests/kernels, run what is printed of them.
+ELSEWHERE = {"append_kv", "attention_backward", "gemm_gated", "gemm_quantised", "gemm_stream_k"}
+
+
 def classes(family: Family, seed: int = 0) -> list[str]:
     """The kernels; of Blackwell's, those of CTA pairs; the kinds of scaled operands."""
     settings = family.settings
+    if family.kernel in ELSEWHERE:
+        return []
     return [family.key, f"{settings.get('cta_group', 1)} CTAs", str(settings.get("kind"))]
 
 
@@ -110,7 +116,7 @@ def test_the_print_of_a_family_computes_what_numpy_computes(
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(suite=1000, classes=lambda family: [exact(family)])
+@pytest.mark.sampled(suite=1000, classes=lambda family: [] if exact(family) else ["rounded"])
 @pytest.mark.parametrize("family", FAMILY_LIST, ids=lambda f: f"{f.key} {f.name}")
 def test_fractions_are_within_the_bounds(family: Family) -> None:
     case = family.case()

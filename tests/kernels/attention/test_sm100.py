@@ -80,7 +80,7 @@ def test_trip_counts(s_kv: int) -> None:
         assert (completed["factors0.full"], completed["q1_full"]) == (steps + ctas, ctas)
 
 
-@pytest.mark.sampled(suite=3)
+@pytest.mark.sampled(suite=5)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",

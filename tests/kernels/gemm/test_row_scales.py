@@ -35,7 +35,7 @@ def test_what_has_been_measured_to_be_fast_is_chosen(shape: tuple[int, int, int]
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(suite=2)
+@pytest.mark.sampled(suite=99)
 @pytest.mark.parametrize("shape", FASTEST, ids=str)
 def test_candidates_compile_without_spills(shape: tuple[int, int, int]) -> None:
     """Also where the accumulator leaves no room for the scales of two slices: 192 registers."""

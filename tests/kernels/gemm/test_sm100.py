@@ -50,6 +50,7 @@ def test_every_setting(config: dict[str, Any]) -> None:
     simulate(264, 296, 200, clusters=2, seed=1, **config)
 
 
+@pytest.mark.sampled(suite=20, classes=lambda cluster, scheduler: [cluster, scheduler])
 @pytest.mark.slow
 @pytest.mark.parametrize("scheduler", ["clc", "static"])
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=str)
@@ -67,7 +68,7 @@ def test_clusters(cluster: tuple[int, int, int], scheduler: str) -> None:
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=str)
 def test_interleavings(cluster: tuple[int, int, int], scheduler: str, seed: int) -> None:
     """`make test` runs both schedulers, a cluster along N and a pair: `test_clusters` has each
-    cluster with each scheduler.
+    cluster, in `make test-all` with each scheduler.
     """
     for clusters, accumulators, stages in ((1, 2, 2), (2, 1, 3), (0, 2, 5)):
         settings: dict[str, Any] = {
@@ -182,7 +183,7 @@ def test_dtypes_in_other_shapes(
     simulate(264, 144, 208, dtypes=dtypes, out=out, **settings)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(3, suite=15, classes=lambda orders, cluster: [orders, cluster])
 @pytest.mark.parametrize(
     "cluster", [(1, 1, 1), (2, 1, 1), (1, 2, 1), (2, 1, 2), (2, 2, 2)], ids=str
 )
@@ -226,7 +227,7 @@ def made(extras: dict[str, Any], m: int, n: int) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(5, suite=21, classes=lambda name, settings: [name, str(settings)])
 @pytest.mark.parametrize(
     "settings",
     [{}, {"cta_group": 2, "cluster": 2, "activation": "relu"}, {"bm": 64, "activation": "silu"}],

@@ -93,7 +93,7 @@ def test_every_setting_compiles_without_spills(config: dict[str, Any]) -> None:
     clean(compiled(**config))
 
 
-@pytest.mark.sampled(suite=3)
+@pytest.mark.sampled(suite=5)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("cluster", "scheduler"), list(itertools.product(CLUSTERS, ("clc", "static"))), ids=str
@@ -104,7 +104,7 @@ def test_every_cluster_compiles_without_spills(
     clean(compiled(scheduler=scheduler, **shape_of(cluster)))
 
 
-@pytest.mark.sampled(suite=5)
+@pytest.mark.sampled(suite=8)
 @pytest.mark.slow
 @pytest.mark.parametrize("activation", ["none", "gelu"])
 @pytest.mark.parametrize("out", [BF16, np.float32], ids=["bfloat16", "float32"])

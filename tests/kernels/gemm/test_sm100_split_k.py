@@ -207,7 +207,7 @@ def test_the_printed_ptx_computes_the_same_bits(cluster: tuple[int, int, int, in
     """Of whole numbers, whose sums are exact however a tensor core groups them. The first cluster
     has pairs and parts of K; `make test-all` adds those that have less, or more of one.
     """
-    problem = Problem(264, 136, 328, out=np.float32, clusters=1, **shape_of(cluster))
+    problem = Problem(136, 72, 200, out=np.float32, clusters=1, **shape_of(cluster))
     rng = np.random.default_rng(0)
     for x in (problem.a, problem.b):
         x[...] = rng.integers(-4, 5, x.shape)
@@ -314,10 +314,10 @@ def small() -> tp.Program:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistakes(name: str, planted: Callable[[str, str], None]) -> None:
-    """Each is found with every seed and by the checker, and none by a wrong result."""
+    """Each is found with any seed and by the checker, and none by a wrong result."""
     mistake = MISTAKES[name]
     planted(mistake.old, mistake.new)
-    faults(small(), mistake.error, *mistake.said, "split_k.py", seeds=range(3))
+    faults(small(), mistake.error, *mistake.said, "split_k.py", seeds=range(2))
 
 
 def test_the_exchange_that_mistakes_are_planted_in_is_right(

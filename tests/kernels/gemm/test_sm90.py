@@ -156,7 +156,7 @@ def program(orders: str = "CC", **settings: Any) -> tp.Program:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(suite=3)
+@pytest.mark.sampled(suite=5)
 @pytest.mark.parametrize(
     "config", [*CONFIGS, {"orders": "FF"}, {"orders": "FC", "cluster": 2}], ids=str
 )
@@ -184,7 +184,7 @@ TILES = [
 ]
 
 
-@pytest.mark.sampled(suite=9)
+@pytest.mark.sampled(suite=18)
 @pytest.mark.slow
 @pytest.mark.parametrize("out", [BF16, np.float32], ids=["bfloat16", "float32"])
 @pytest.mark.parametrize("config", [c for c in TILES if legal(**c)], ids=str)

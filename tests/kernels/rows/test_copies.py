@@ -13,6 +13,8 @@ from tilepipe import cuda
 from tilepipe.kernels.rows import copies
 
 
+@pytest.mark.sampled(suite=12, classes=lambda shape, dtype: [shape, dtype])
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.int32, np.int64], ids=str)
 @pytest.mark.parametrize("shape", [(1, 1), (9, 513), (8, 512), (17, 1030)], ids=str)
 def test_rows_of_any_length_go_to_rows_of_another_stride(
