@@ -4,7 +4,6 @@ simulator against NumPy, and through NVRTC; and every op is in a case that a GPU
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
@@ -33,11 +32,11 @@ from tests.cases import (
 )
 from tests.cases.fragments import Case
 from tests.cases.scalars import check
+from tests.support.cuda.functions import for_each_function
 from tilepipe import cuda
 from tilepipe.ir import ops
 from tilepipe.ir.program import Kernel, all_ops
 
-FUNCTIONS = re.compile(r"(?:__forceinline__|__launch_bounds__\(\d+, \d+\)) [^(\n]*?(\w+)\(")
 LISTS = {
     "scalars": [
         *scalar_cases.CASES,
@@ -77,29 +76,23 @@ def test_gives_what_numpy_gives(case: Case, seed: int) -> None:
     assert run.advice == []
 
 
-def compiles(case: Case, kernel: Kernel) -> None:
+def compiles(name: str, kernel: Kernel) -> None:
     compiled = cuda.compile(kernel)
-    assert compiled.spill_bytes == 0, case.name
-    assert "warning" not in compiled.log, case.name
+    assert compiled.spill_bytes == 0, name
+    assert "warning" not in compiled.log, name
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cases", LISTS.values(), ids=LISTS)
 def test_each_function_that_is_printed_compiles(cases: list[Case]) -> None:
-    """Of the cases, those that print a kernel, a wrapper or a role that none before them does."""
-    printed: set[str] = set()
-    for case in cases:
-        kernel = case.make(np.random.default_rng(0))[0].kernel
-        functions = set(FUNCTIONS.findall(cuda.compile(kernel, emit="cuda").source))
-        if not functions <= printed:
-            printed |= functions
-            compiles(case, kernel)
+    for name, kernel in for_each_function(cases, "sm_90a"):
+        compiles(name, kernel)
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_compiles(case: Case) -> None:
-    compiles(case, case.make(np.random.default_rng(0))[0].kernel)
+    compiles(case.name, case.make(np.random.default_rng(0))[0].kernel)
 
 
 @pytest.mark.slow

@@ -158,7 +158,7 @@ def test_a_fault_is_reported_within_the_time(monkeypatch: pytest.MonkeyPatch) ->
         before = clock.now
         with monkeypatch.context() as patched:
             patched.setattr(time, "perf_counter", clock)
-            made = late.bind(out(), rounds=4000).launch_args
+            made = late.bind(out(), rounds=1500).launch_args
             verdict = check(made, bounds=Bounds(seconds=seconds), shorten=shorten)
         return verdict, clock.now - before
 

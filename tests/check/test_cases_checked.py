@@ -32,7 +32,7 @@ from tests.cases import (
     tensor_memory as tmem_cases,
 )
 from tests.examples.ladder import EXAMPLES, NAMES, load
-from tests.support.case_classes import by_words
+from tests.support.case_classes import by_deed
 from tilepipe.check import Bounds
 from tilepipe.ir import ops
 from tilepipe.ir.program import Kernel, walk
@@ -75,10 +75,10 @@ def asks(kernel: Kernel) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(suite=1000, classes=by_words)
+@pytest.mark.sampled(suite=1000, classes=by_deed)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_kernel_of_every_op(case: Any) -> None:
-    """`make test-all` adds other values of the same settings, and each shape with each dtype."""
+    """`make test-all` adds other values of the same settings, and dtypes."""
     program = case.make(np.random.default_rng(0))[0]
     many = asks(program.kernel)
     verdict = program.check(bounds=FEW if many else BOUNDS)

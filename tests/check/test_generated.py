@@ -131,7 +131,7 @@ def test_the_same_program_has_the_same_verdict_and_counterexample() -> None:
         assert [timeless(v) for v in first] == [timeless(v) for v in again], program
 
 
-@pytest.mark.sampled(suite=5)
+@pytest.mark.sampled(suite=15)
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.__name__)
 def test_each_family_has_right_programs_and_wrong_ones(family: object) -> None:

@@ -21,6 +21,11 @@ def by_name(case: Named) -> list[str]:
     return re.sub(r"=(?!\w*float)[^=]*?(?= \w+=| random|$)", "=", case.name).split()
 
 
+def by_deed(case: Named) -> list[str]:
+    """As `by_words`, of whatever dtypes."""
+    return by_words(case) if " " in case.name or "=" in case.name else by_words(case)[:2]
+
+
 def by_words(case: Named) -> list[str]:
     """Of a case such as `row_sum_warp_a_row_bfloat16`, without numbers: what is done, which its
     first two words say; what it is done to, the other words; and each dtype with the first word. As

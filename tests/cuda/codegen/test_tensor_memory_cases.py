@@ -4,13 +4,14 @@ the machine code of each holds.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.cases.tensor_memory import CASES, Case
-from tests.support.case_classes import by_name
+from tests.support.cuda.functions import for_each_function
 from tilepipe import cuda
 from tilepipe.cuda.nvrtc import sass
 from tilepipe.ir import ops
@@ -23,16 +24,34 @@ def found(kernel: Kernel, kind: type[ops.Op]) -> list[Any]:
     return [op for role in kernel.roles for op in walk(role.body) if isinstance(op, kind)]
 
 
-@pytest.mark.sampled(suite=17, classes=by_name)
+def compiles(name: str, kernel: Kernel) -> cuda.Compiled:
+    compiled = cuda.compile(kernel, "sm_100a")
+    assert (compiled.spill_bytes, compiled.stack_bytes) == (0, 0), name
+    assert "warning" not in compiled.log, name
+    assert "C75" not in compiled.log, name
+    return compiled
+
+
+@pytest.mark.slow
+def test_each_function_that_is_printed_compiles() -> None:
+    for name, kernel in for_each_function(CASES, "sm_100a"):
+        compiles(name, kernel)
+
+
+def kinds(case: Case) -> list[str]:
+    """What is done, in words, and how many bits an operand has: the instructions differ by that."""
+    words = case.name.split("=")[0].split()
+    dtypes = [word for word in words if "float" in word]
+    return [" ".join(words[: words.index(dtypes[0])]), *re.findall(r"\d+", dtypes[0])[:1]]
+
+
+@pytest.mark.sampled(suite=1000, classes=kinds)
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_compiles(case: Case) -> None:
-    """`make test-all` adds other values of the same settings."""
+def test_machine_code(case: Case) -> None:
+    """`make test-all` adds the other settings."""
     kernel = case.make(np.random.default_rng(0))[0].kernel
-    compiled = cuda.compile(kernel, "sm_100a")
-    assert (compiled.spill_bytes, compiled.stack_bytes) == (0, 0)
-    assert "warning" not in compiled.log
-    assert "C75" not in compiled.log
+    compiled = compiles(case.name, kernel)
     counts = sass.count(sass.disassemble(compiled.data))
     mmas = found(kernel, ops.Tcgen05Mma)
     assert counts["UTCHMMA"] + counts["UTCQMMA"] == sum(
