@@ -1,9 +1,10 @@
 """The fit of the model by which the GEMM's configuration is chosen: first the constants of what it
-says, then the corrections of what that leaves.
+says, then the corrections of what that leaves; and the tiles that it is chosen from, which are
+those that were near the fastest on one of the fitted shapes.
 
     PYTHONPATH=src python benchmarks/gemm_fit.py benchmarks/gemm_times.jsonl --write H200
 
-It takes a minute, and ends with what `gemm_model.py` prints.
+It takes a few minutes. `gemm_model.py` says what the choices are worth then.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from gemm_model import REGIMES, Ints, Measured, judge_all, read
+from gemm_configs import config, text
+from gemm_model import REGIMES, Ints, Measured, read
 from gemm_shapes import judged
-from tilepipe.kernels.gemm import times_data
+from tilepipe.kernels.gemm import tiles_data, times_data
 from tilepipe.kernels.gemm.times_constants import H200, Constants
 from tilepipe.kernels.gemm.times_facts import PRODUCT_TRAITS, Floats, alike
 
@@ -29,8 +31,9 @@ NEAR = 6.0  # how much more the times of fast configurations count than those of
 HELD = 0.03  # how much constants are held where they were
 FOLDS, SEEDS = 5, 3  # parts of which each is left out in turn, and how often
 POINTS = 128  # of the corrections
+CLOSE = 0.04  # a configuration is a candidate if it was so close to the fastest of some shape
 NOTHING = 1e-4  # what keeps equations solvable
-RIDGES = (0.5, 1.0, 2.0, 4.0)  # of the corrections, of which the best is taken
+RIDGES = (1.0, 2.0, 4.0)  # of the corrections, of which the best is taken
 
 
 def fit(measured: Measured, start: Constants, steps: int) -> Constants:
@@ -52,7 +55,8 @@ class Fit:
         fastest = np.minimum.reduceat(measured.filled, measured.starts, axis=1)
         self.lost = np.log(measured.filled / fastest[:, measured.of])
         self.weights = np.where(np.isnan(measured.us), 0.0, np.exp(-NEAR * self.lost))
-        self.all_weights = np.add.reduceat(self.weights, measured.starts, axis=1)
+        sums = np.add.reduceat(self.weights, measured.starts, axis=1)
+        self.all_weights = np.maximum(sums, NOTHING)
 
     def model(self, x: Floats) -> Constants:
         """The model of logarithms of its constants."""
@@ -167,7 +171,11 @@ class Corrections:
         print(f"without corrections: {self.cost(np.zeros(len(self.off))):.4f}")
         best = RIDGES[int(np.argmin(costs))]
         (kept,) = self.weights_for(np.arange(len(self.off)), [best])
-        rows = kept.reshape(len(self.points), PRODUCT_TRAITS)
+        return self.model_with(kept)
+
+    def model_with(self, weights: Floats) -> Constants:
+        """The model with corrections of such weights."""
+        rows = weights.reshape(len(self.points), PRODUCT_TRAITS)
         places = (tuple(map(float, point)) for point in self.points)
         given = {place: tuple(map(float, row)) for place, row in zip(places, rows, strict=True)}
         return replace(self.model, corrections=given)
@@ -200,6 +208,53 @@ def spread(places: Floats, count: int) -> Floats:
         left = np.maximum(left - row**2, 0.0)
         found.append(pivot)
     return every[found]
+
+
+Clusters: TypeAlias = tuple[int, int, int, int]
+Tiles: TypeAlias = dict[tuple[str, int, int], dict[Clusters, tuple[set[int], set[int]]]]
+
+
+def candidates(measured: Measured) -> Tiles:
+    """bn of C, and of Cᵀ, of the tiles that were close to the fastest of a shape: by schedule,
+    consumers and bm, and by cluster, cluster_n, split_k and k_parts.
+    """
+    times = measured.filled.prod(axis=0) ** 0.5
+    close = times / np.minimum.reduceat(times, measured.starts)[measured.of] < 1 + CLOSE
+    words = [word for t in measured.times for word in t.words]
+    chosen = {config(word) for word, near in zip(words, close, strict=True) if near}
+    found: Tiles = {}
+    for cfg in sorted(chosen, key=lambda cfg: (text(cfg), cfg.bn)):
+        if cfg.raster != "grouped" or cfg.group != 8:
+            continue
+        shared = found.setdefault((cfg.schedule, cfg.consumers, cfg.bm), {})
+        key = cfg.cluster, cfg.cluster_n, cfg.split_k, cfg.k_parts
+        shared.setdefault(key, (set(), set()))[cfg.swap == "ab"].add(cfg.bn)
+    return found
+
+
+def write_tiles(tiles: Tiles) -> None:
+    """Puts the tiles in the place of those in `tiles_data`."""
+    path = Path(tiles_data.__file__)
+    lines = []
+    for kind, shared in sorted(tiles.items()):
+        lines.append(f"    {_quoted(kind)}: {{\n")
+        for clusters, widths in sorted(shared.items(), key=lambda item: item[0][::-1]):
+            words = f"{clusters}: {tuple(tuple(sorted(each)) for each in widths)},"
+            wrapped = textwrap.wrap(words, 90, subsequent_indent="    ")
+            lines += (f"        {line}\n" for line in wrapped)
+        lines.append("    },\n")
+    text, count = re.subn(
+        r"^(TILES: .* = \{\n)(?:    .*\n)*",
+        lambda match: match[1] + "".join(lines),
+        path.read_text(encoding="utf-8"),
+        flags=re.MULTILINE,
+    )
+    assert count == 1
+    path.write_text(text, encoding="utf-8")
+
+
+def _quoted(kind: tuple[str, int, int]) -> str:
+    return str(kind).replace("'", '"')
 
 
 def write(model: Constants, chip: str) -> None:
@@ -248,11 +303,11 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--write", metavar="CHIP", help="replace the constants of this chip")
     given = parser.parse_args()
-    times = [t for t in read(given.file) if not judged(t.shape)]
-    model = fit(Measured(times), H200, given.steps)
+    measured = Measured([t for t in read(given.file) if not judged(t.shape)])
+    model = fit(measured, H200, given.steps)
     if given.write:
         write(model, given.write)
-    judge_all(given.file, model)
+        write_tiles(candidates(measured))
 
 
 if __name__ == "__main__":

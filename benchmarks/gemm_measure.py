@@ -12,6 +12,8 @@ are.
 
 A line: {"shape": [m, n, k], "kind": ..., "card": ..., "cublas": [burst, steady], "times":
 [[config, burst, steady or null], ...]}, in microseconds, and configs as `gemm_configs` writes them.
+Those with "kernel": "before" are of one whose launches took 0.1 to 0.3 µs longer: they say how
+configurations compare, and nothing of cuBLAS where others do.
 """
 
 from __future__ import annotations
@@ -112,8 +114,20 @@ def unknown(shape: Shape, known: dict[str, float], chip: tp.Chip, most: int) -> 
     return [*found, config(min(known, key=known.__getitem__), chip)]
 
 
+def planned(path: Path) -> dict[Shape, tuple[str, list[GemmConfig]]]:
+    """What a file of `gemm_plan.py` says, in its order."""
+    found: dict[Shape, tuple[str, list[GemmConfig]]] = {}
+    for read in path.read_text("utf-8").splitlines():
+        line = json.loads(read)
+        m, n, k = line["shape"]
+        found[m, n, k] = line["kind"], [config(word) for word in line["configs"]]
+    return found
+
+
 def selected(given: argparse.Namespace, chip: tp.Chip) -> dict[Shape, tuple[str, list[GemmConfig]]]:
     """The shapes that are left to do, each with its kind and what is measured of it."""
+    if given.plan:
+        return planned(given.plan)
     known = done(given.file)
     every = shapes(given.count)
     new = [
@@ -180,6 +194,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("file", type=Path)
+    parser.add_argument("--plan", type=Path, help="a file of gemm_plan.py, of what is measured")
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--count", type=int, default=441, help="of the shapes of all runs")
     parser.add_argument("--most", type=int, default=441, help="new shapes in this run")

@@ -104,7 +104,7 @@ class Measured:
         longer = np.log(self.us[1] / self.us[0])
         known = ~np.isnan(longer)
         sums = np.add.reduceat(np.where(known, longer, 0.0), self.starts)
-        usual = np.exp(sums / np.add.reduceat(known, self.starts))[self.of]
+        usual = np.exp(sums / np.maximum(np.add.reduceat(known, self.starts), 1))[self.of]
         self.filled = np.array([self.us[0], np.where(known, self.us[1], self.us[0] * usual)])
         self.cublas = np.array([t.cublas for t in times]).T
 

@@ -4,7 +4,7 @@ Four kinds, which take turns so that every part of the list is mixed: log-unifor
 language models, extents that are no multiple of a tile or rows that end off a 128-byte line, and
 multiples of 128 of which most leave a last wave that is not full. A hash of its extents decides
 whether a shape is judged or fitted, so that adding others moves none. The measurements have all of
-the first 441, and of the 459 after them eighty of those that are fitted.
+the first 441, and of the others, and of `long`, some of those that are fitted.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ Shape: TypeAlias = tuple[int, int, int]
 Kind = Literal["standard", "named", "uniform", "layer", "odd", "square"]
 
 EVERY = 3  # one shape in so many is judged
+MOST_SHAPES = 1200  # layers run out soon after
+MOST_LONG = 1_600_000  # elements of C where K is long
 MOST_FLOP, MOST_BYTES = 3e12, 0.8e9  # of a product, and of its operands and result
 # Where the choice was slower than cuBLAS before it was fitted to this set.
 NAMED: tuple[Shape, ...] = (
@@ -73,7 +75,12 @@ def judged(shape: Shape) -> bool:
 def shapes(count: int = 441, seed: int = 0) -> list[tuple[Kind, Shape]]:
     """`count` different shapes with their kinds: the standard ones, those that were slow, and the
     four kinds in turns.
+
+    Raises:
+        ValueError: there are not so many.
     """
+    if count > MOST_SHAPES:
+        raise ValueError(f"there are {MOST_SHAPES:,} shapes, not {count:,}")
     rng = random.Random(seed)
     found: dict[Shape, Kind] = dict.fromkeys(STANDARD, "standard")
     found |= {shape: "named" for shape in NAMED if shape not in found}
@@ -93,6 +100,22 @@ def shapes(count: int = 441, seed: int = 0) -> list[tuple[Kind, Shape]]:
     mixed = list(found.items())
     rng.shuffle(mixed)
     return [(kind, shape) for shape, kind in mixed]
+
+
+def long(count: int = 600, seed: int = 77) -> list[Shape]:
+    """`count` different shapes of few tiles and a long K that are fitted."""
+    rng, found = random.Random(seed), dict[Shape, None]()
+    while len(found) < count:
+        m, n, k = (
+            _extent(rng, low, high, 8) for low, high in ((48, 2048), (64, 3000), (2048, 16384))
+        )
+        if m * n > MOST_LONG or judged((m, n, k)):
+            continue
+        if rng.random() < 0.4:
+            n, k = (max(128, round(x / 128) * 128) for x in (n, k))
+        if not judged((m, n, k)):
+            found[m, n, k] = None
+    return list(found)
 
 
 def _fits(shape: Shape) -> bool:

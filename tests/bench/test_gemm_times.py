@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from tilepipe.kernels.gemm import heuristics
+from tilepipe.kernels.gemm import heuristics, tiles_data
 from tilepipe.kernels.gemm.heuristics import Problem
 from tools.docs.readme import ROOT
 
@@ -62,7 +62,7 @@ def test_each_word_of_the_data_is_a_configuration_of_its_own(
     words = sorted({word for line in lines for word, *_ in line["times"]})
     assert len({config(word) for word in words}) == len(words) > 900
     deep = [config(word) for word in words if "-o1" in word]
-    assert {cfg.split_k for cfg in deep} == {1, 2, 4}
+    assert {cfg.split_k for cfg in deep} >= {1, 2}
     assert {cfg.store_slots for cfg in deep} == {1}
 
 
@@ -90,13 +90,14 @@ def test_what_was_measured_again_is_averaged_as_if_in_one_run(
 def test_measurements_are_of_shapes_of_the_set(monkeypatch: pytest.MonkeyPatch) -> None:
     model, shapes = (script(monkeypatch, name) for name in ("gemm_model", "gemm_shapes"))
     first = {shape for _, shape in shapes.shapes()}
-    more = {shape for _, shape in shapes.shapes(900)} - first
+    more = {shape for _, shape in shapes.shapes(1200)} - first
+    more |= set(shapes.long())
     found = {t.shape for t in model.read(TIMES)}
     assert len(first) == 441
     assert first <= found <= first | more
-    assert len(found) == 521
+    assert len(found) == 837
     assert not any(map(shapes.judged, found & more)), "those held out are what they were"
-    assert TIMES.stat().st_size < 500_000
+    assert TIMES.stat().st_size < 700_000
 
 
 @pytest.mark.slow
@@ -122,3 +123,41 @@ def test_the_picture_has_a_dot_for_each_shape(monkeypatch: pytest.MonkeyPatch) -
     titles = [x[0].text or "" for x in dots]
     m, n, k = measured.times[0].shape
     assert sum(title.startswith(f"{m}×{n}×{k}: ") for title in titles) == 2
+
+
+def test_a_plan_is_measured_as_it_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What fits to parts of some measurements choose, of shapes that are fitted."""
+    plan, model = (script(monkeypatch, name) for name in ("gemm_plan", "gemm_model"))
+    shapes, config = script(monkeypatch, "gemm_shapes"), script(monkeypatch, "gemm_configs").config
+    fitted = [t for t in model.read(TIMES) if not shapes.judged(t.shape)][:60]
+    monkeypatch.setattr(plan, "MEMBERS", 2)
+    tables = plan.committee(fitted)
+    known, new = plan.known(tables, fitted, 5), plan.new(tables, [], 60, 5)
+    assert len(new) == 5
+    assert not any(shapes.judged(each.shape) for each in (*known, *new))
+    of = {t.shape: t for t in fitted}
+    for each in known:
+        *others, last = each.configs
+        assert others
+        assert not set(others) & set(of[each.shape].words)
+        assert last == plan.fastest(of[each.shape])
+    gains = [each.gain for each in new]
+    assert gains == sorted(gains, reverse=True)
+    plan.write(tmp_path / "plan.jsonl", [*known, *new])
+    lines = [json.loads(x) for x in (tmp_path / "plan.jsonl").read_text().splitlines()]
+    assert [line["shape"] for line in lines] == [list(x.shape) for x in (*known, *new)]
+    assert all(config(word) for line in lines for word in line["configs"])
+
+
+def test_candidates_are_what_was_close_to_the_fastest_of_a_fitted_shape(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fit, model = script(monkeypatch, "gemm_fit"), script(monkeypatch, "gemm_model")
+    judged = script(monkeypatch, "gemm_shapes").judged
+    fitted = [t for t in model.read(TIMES) if not judged(t.shape)]
+    tiles = fit.candidates(model.Measured(fitted))
+    written = {
+        kind: {clusters: tuple(map(set, widths)) for clusters, widths in shared.items()}
+        for kind, shared in tiles_data.TILES.items()
+    }
+    assert tiles == written

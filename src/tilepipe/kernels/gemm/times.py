@@ -78,16 +78,19 @@ class Table:
         corrections[:, 0] += 1.0
         self.corrections = kept(corrections.T / UNIT)
         self.rows, self.cols = map(kept, x.extents)
-        self.k, self.resident = kept(x.k), kept(x.resident)
+        self.shares = kept(1.0 / x.clusters)
+        self.k = kept(x.k)
+        self.resident = kept(x.resident / x.k_parts)  # tiles that all parts are at work on
         # what a CTA loads, by the time that takes alone, for each distance of rows from a line: if
         # all rows are outside of the operands, and how much less if those of A, or of B, are not
         skews, parts = (*model.skew, 1.0), x.parts / model.sm_loads
-        self.parts = tuple(kept(parts.sum(axis=0) * ((1 + model.outside) * skew)) for skew in skews)
-        self.inside = tuple(kept(parts * (-model.outside * skew)) for skew in skews)
+        outside = np.array(model.outside)[np.minimum(shared, 1)]
+        self.parts = tuple(kept(parts.sum(axis=0) * ((1 + outside) * skew)) for skew in skews)
+        self.inside = tuple(kept(parts * (-outside * skew)) for skew in skews)
         # by how much other clusters, and bytes that are not in L2, slow loads down
         self.ones = kept(np.ones_like(x.size))
-        self.crowd = kept(x.size * (model.sm_loads / model.chip_loads))
-        self.new = kept(model.missed / (x.size * x.parts.sum(axis=0)))
+        self.crowd = kept(x.k_parts * x.size * (model.sm_loads / model.chip_loads))
+        self.new = kept(model.missed / (x.k_parts * x.size * x.parts.sum(axis=0)))
         self.wait = kept(model.latency / (x.stages - 1))
         self.far = kept(model.far / model.missed / (x.stages - 1))
         store = model.store * x.area / (128 * 256) + model.slice * x.slices + model.box * x.boxes
@@ -96,11 +99,14 @@ class Table:
         once = model.start + np.interp(x.splits, range(4), (0.0, *model.split))
         once += np.array([0.0, *model.join])[shared]
         once += model.exchange * x.area / (128 * 256) * (1 - 0.5**x.splits)
+        met = model.meet + model.part * x.k_parts * x.area / (128 * 256)
+        once += np.where(x.k_parts > 1, met, 0.0)
         skewed = 1.0, model.skewed_store
         self.each_store = tuple(kept((store - last) * skew + model.wave) for skew in skewed)
         self.once = tuple(kept(last * skew + once) for skew in skewed)
         self.step_power = kept(
-            x.size
+            x.k_parts
+            * x.size
             * (
                 x.mma / model.mma_power
                 + x.filled / model.fill_power
@@ -161,6 +167,8 @@ class Table:
         np.ceil(scratch.extents, scratch.counts)
         inside = scratch.inside
         inside /= scratch.tiles
+        scratch.tiles *= self.shares  # now of clusters, with tiles that lie outside of C
+        np.ceil(scratch.tiles, scratch.tiles)
         inside *= _either(off, self.inside)
         load += wait
         load += _either(off, self.parts)

@@ -2,14 +2,16 @@
 
 A cluster works on a tile of C at a time, in steps along K. Of a product and a configuration:
 
-    tiles  = rows of tiles · columns of tiles · batch
-    waves  = ⌈tiles / clusters that the chip runs at once⌉
-    CTAs   = tiles / waves · CTAs of a cluster              (at work at a time, on average)
-    steps  = ⌈K / (bk · split_k)⌉
+    tiles  = of clusters: rows of tiles · columns of tiles · batch
+    waves  = ⌈tiles · k_parts / clusters that the chip runs at once⌉
+    CTAs   = tiles · k_parts / waves · CTAs of a cluster    (at work at a time, on average)
+    steps  = ⌈K / (bk · split_k · k_parts)⌉
     new    = bytes of A and B / bytes that all CTAs load    (the part that is not in L2 yet)
 
 A step takes as long as the slowest of five things, of which `fill` and `floor` have a constant
-for CTAs that share no loads (with split_k, too), for clusters of 2 CTAs, and for larger ones:
+for CTAs that share no loads (with split_k, too), for clusters of 2 CTAs, and for larger ones. Rows
+outside of the operand are those of tiles that lie partly outside: in the place of tiles that lie
+outside wholly, others are loaded again.
 
     mma    = cycles of the wgmmas / tensor_mhz · pingpong
     load   = bytes that a CTA loads · (1 + outside · part of its rows outside of the operand)
@@ -30,9 +32,10 @@ allows:
 
     body   = waves · (steps · step + store · (1 - hidden) + wave) + store · hidden
              + start + join or split + exchange · elements / (128 · 256) · (1 - 1 / split_k)
+             + meet + part · k_parts · elements / (128 · 256)       (these two if k_parts > 1)
     memory = ((bytes of A and B + written · bytes of C) / dram + bytes read again / again)
              · (1 + idle · (1 - CTAs / SMs))
-    power  = tiles · steps · CTAs of a cluster
+    power  = tiles · k_parts · steps · CTAs of a cluster
              · (cycles / mma_power + bytes filled / fill_power + bytes loaded / load_power)
              + (bytes of A and B + bytes of C) / dram_power
 
@@ -69,7 +72,8 @@ class Constants:
         chip_loads: bytes that all SMs together can load into their shared memory.
         missed: how many times a byte's time at `sm_loads` is added for a byte that is not in L2.
         outside: how many times its own load time is added for a row of a tile that lies outside of
-            the operand, which TMA fills with zeros.
+            the operand, which TMA fills with zeros: of a CTA that shares no loads, and in clusters,
+            where all wait for the slowest.
         skew: factors of the load time where rows of A and B start 16, 32 or 64 bytes off a line of
             128 bytes; where they start on one, it is 1.
         latency: µs from the request of a load to its arrival, out of L2.
@@ -91,6 +95,8 @@ class Constants:
         split: µs that a launch takes longer because 2, 4 or 8 CTAs exchange their sums; of other
             numbers, in between by their logarithms.
         exchange: µs for all sums of 128 × 256 elements, of which each CTA sends all but its own.
+        meet: µs that a launch takes longer because parts of K meet in global memory (k_parts).
+        part: µs for each part of 128 × 256 elements that the CTA which comes last adds up.
         mma_power: cycles of the tensor cores that the power limit allows, if nothing else took
             power; of all SMs together, as the three that follow.
         fill_power: the same, of bytes that are written to shared memory.
@@ -109,7 +115,7 @@ class Constants:
     sm_loads: float
     chip_loads: float
     missed: float
-    outside: float
+    outside: tuple[float, float]
     skew: tuple[float, float, float]
     latency: float
     far: float
@@ -126,6 +132,8 @@ class Constants:
     join: tuple[float, float]
     split: tuple[float, float, float]
     exchange: float
+    meet: float
+    part: float
     mma_power: float
     fill_power: float
     load_power: float

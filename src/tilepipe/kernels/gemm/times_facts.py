@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 import tilepipe as tp
 from tilepipe.kernels.common.tiling import BLOCK_ROWS, Sm90Tiling, slices_of_slot, store_width
+from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.model import L2_BYTES, MMA_K_BYTES, Problem, off_line
 
 PRODUCT_TRAITS = 12
@@ -18,6 +19,11 @@ REACH = 1.5  # places so far apart share 60 % of a correction
 NARROW = 256  # rows or columns of C that one row of tiles has
 
 Floats: TypeAlias = npt.NDArray[np.float64]
+
+
+def parts_of_k(cfg: Sm90Tiling) -> int:
+    """Parts of K that meet in global memory."""
+    return cfg.k_parts if isinstance(cfg, GemmConfig) else 1
 
 
 def place(cfg: Sm90Tiling) -> tuple[float, ...]:
@@ -37,6 +43,7 @@ def place(cfg: Sm90Tiling) -> tuple[float, ...]:
         0.7 * math.log2(cfg.stages),
         0.5 * cfg.store_slots,
         math.log2(cfg.bm * cfg.bn),
+        math.log2(parts_of_k(cfg)),
     )
     return tuple(round(x, 3) for x in found)
 
@@ -107,10 +114,11 @@ class Settings:
     """What the model needs to know of configurations: arrays with an element for each.
 
     Attributes:
-        extents: rows and columns of C that a cluster works on at a time.
+        extents: rows and columns of C that a CTA works on at a time.
+        clusters: CTAs of a cluster along the rows and along the columns of C.
         parts: bytes of A and of B that each CTA loads in a step; others of its cluster load the
             rest of its tiles, by multicast.
-        k: elements of K that a cluster multiplies in a step.
+        k: elements of K that are multiplied in a step, by all that share a tile.
         size: CTAs of a cluster.
         resident: clusters that run at once.
         mma: cycles of the tensor cores in a step.
@@ -121,6 +129,7 @@ class Settings:
         boxes: TMA stores of a warpgroup in an epilogue.
         slices: store slots that a warpgroup fills in an epilogue.
         splits: the binary logarithm of split_k.
+        k_parts: parts of K that meet in global memory.
         places: what the corrections depend on: `place` of each.
     """
 
@@ -140,11 +149,13 @@ class Settings:
 
         self.sms = chip.sms
         line = column(cfg.bk * dtype.nbytes for cfg in configs)
-        self.extents = turned((cfg.bm * cfg.cluster, cfg.bn * cfg.cluster_n) for cfg in configs)
+        self.extents = turned((cfg.bm, cfg.bn) for cfg in configs)
+        self.clusters = turned((cfg.cluster, cfg.cluster_n) for cfg in configs)
         self.parts = line * turned(
             (cfg.bm / cfg.cluster_n, cfg.bn / cfg.cluster) for cfg in configs
         )
-        self.k = column(cfg.bk * cfg.split_k for cfg in configs)
+        self.k_parts = column(map(parts_of_k, configs))
+        self.k = self.k_parts * column(cfg.bk * cfg.split_k for cfg in configs)
         self.size = column(cfg.cluster_size for cfg in configs)
         self.resident = column(chip.resident_clusters(cfg.cluster_size) for cfg in configs)
         self.mma = line / MMA_K_BYTES * column(cfg.bm / 64 * cfg.bn / 2 for cfg in configs)
