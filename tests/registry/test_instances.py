@@ -21,7 +21,6 @@ HOPPER: list[tuple[str, dict[str, Any]]] = [
     ("gemm", {"cluster": 4, "bn": 64, "activation": "gelu"}),
     ("gemm", {"cluster_n": 2, "swap": "ab"}),
     ("gemm", {"split_k": 2}),
-    ("gemm", {"k_parts": 3, "cluster": 2, "bn": 72}),
     ("gemm", {"early": "b", "cluster": 2}),
     ("gemm", {"early": "b", "split_k": 2, "swap": "ab", "source": True}),
     ("gemm", {"source": True, "source_slots": 2, "bias": "row"}),
@@ -94,6 +93,7 @@ FETCHED: list[tuple[str, dict[str, Any]]] = [
     ("attention", {}),
     ("attention", {"causal": True, "d": 64}),
     # whose parts are brought together by the CTA that comes last
+    ("gemm", {"k_parts": 3, "bn": 72}),
     ("attention_decode", {"bn": 32, "stages": 2}),
     ("attention_decode", {"queries": "columns", "stages": 2}),
     ("attention_decode", {"bn": 32, "stages": 2, "d": 64, "page": 16, "tokens": 2}),

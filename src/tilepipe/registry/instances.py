@@ -97,15 +97,16 @@ def product_sizes(cfg: OutputTiling, step: int, *, ring: int = 1, swapped: bool 
 
 
 def parts_sizes(cfg: OutputTiling, step: int, parts: int, *, swapped: bool = False) -> Sizes:
-    """m, n and k, where parts of K of a tile meet in global memory: a tile whose parts two CTAs
-    have, and two, each of which has a CTA of its own for all parts.
+    """m, n and k, where parts of K of a tile meet in global memory: two tiles, each of which has a
+    CTA of its own for all parts, and one whose parts two CTAs have. One cluster has all parts in
+    both: those of two clusters have hundreds of orders, and meet as those of two CTAs do.
 
     Args:
         step: elements of K of a stage. parts: of K. swapped: as of `product_sizes`.
     """
     few, many = steps_of(cfg.stages)
     clusters, found = clusters_of(cfg.cluster_size), Sizes()
-    for tiles, steps in ((1, many), (2, few)):
+    for tiles, steps in ((2, few), (1, many)):
         rows, cols = cfg.bm * cfg.cluster, tiles * cfg.bn * cfg.cluster_n
         m, n = (cols, rows) if swapped else (rows, cols)
         what = f"{tiles} tile{'s' if tiles > 1 else ''} in {parts} parts"
