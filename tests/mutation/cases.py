@@ -245,6 +245,7 @@ LEFT_OUT = ("10_asking_before_waiting", "12_conversion", "13_next_token")
 NOT_ON_THE_PAGE = {
     ("attention", "dynamic"),
     ("attention", "packed, causal"),
+    ("gemm", "parts of K"),
     ("gemm_grouped", "padded"),
     *(
         (kernel, name)
