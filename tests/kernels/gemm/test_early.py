@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 
 import tilepipe as tp
 from tests.support.sources import SOURCES, bound
+from tests.support.waits import around_the_wait
 from tilepipe import cuda
 from tilepipe.check.mutation.judging import judge, outputs
 from tilepipe.check.mutation.mutants import mutants
@@ -61,17 +61,6 @@ def test_compiles_without_spills_and_its_ptx_computes_the_same(family: str) -> N
     c[...] = np.nan
     program.ptx().run(seed=1)
     assert compare(c.astype(np.float32), want, rtol=2.0**-7, atol=1e-2).ok
-
-
-def around_the_wait(program: tp.Program) -> dict[str, tuple[set[str], set[str]]]:
-    """For each role that waits for the kernel before: what it reads before that, and after."""
-    reads = re.compile(r"(?:tma_load tensor=|load_global \S+ |= load )(\w+)")
-    roles = {}
-    for role in str(program).split("role ")[1:]:
-        before, wait, after = role.partition("grid_dependency_wait")
-        if wait:
-            roles[role[: role.index(":")]] = set(reads.findall(before)), set(reads.findall(after))
-    return roles
 
 
 @pytest.mark.parametrize("swap", ["none", "ab"])

@@ -12,6 +12,7 @@ import pytest
 
 import tilepipe as tp
 from tests.kernels.gemm_quantised.families import FAMILIES
+from tests.support.waits import around_the_wait
 from tilepipe import cuda
 from tilepipe.check.mutation.judging import judge, outputs
 from tilepipe.check.mutation.mutants import mutants
@@ -29,6 +30,12 @@ SMALL: dict[str, Any] = {"m": 40, "n": 200, "k": 392}
 def made(family: str, seed: int = 0, **given: Any) -> Case:
     settings, _ = SPEC.configure(SMALL | FAMILIES[family] | given, None)
     return SPEC.make(settings, seed)
+
+
+def test_the_load_role_alone_waits_for_the_kernel_before() -> None:
+    """The MMA role reads and writes global memory only with sums of what was loaded."""
+    found = around_the_wait(made(next(iter(FAMILIES))).program)
+    assert found == {"load": (set(), {"a", "words", "scales"})}
 
 
 @pytest.mark.sampled(suite=3)

@@ -69,6 +69,7 @@ def load(gemm: Sm90Gemm, a: tp.GlobalTensor, gate: tp.GlobalTensor, up: tp.Globa
     half = cfg.bn // 2
     with inputs.producer() as producer:
         for tile in gemm.work:
+            ctx.grid_dependency_wait()  # at the first tile; then it is over
             for step in ctx.range(gemm.k_steps):
                 with producer.acquire() as stage, ctx.elect_one():
                     stage.expect_bytes(inputs.stage_bytes)

@@ -71,6 +71,7 @@ def load(
     first, k_steps = gemm.part_of_k()
     with inputs.producer() as producer:
         for tile in gemm.work:
+            ctx.grid_dependency_wait()  # at the first tile; then it is over
             for step in ctx.range(k_steps):
                 with producer.acquire() as stage, ctx.elect_one():
                     stage.expect_bytes(inputs.stage_bytes)
