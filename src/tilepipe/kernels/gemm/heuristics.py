@@ -30,6 +30,8 @@ THREE_EXTRAS_ACCUMULATOR, THREE_SOURCE_ACCUMULATOR = 112, 88  # of each of three
 # A second store slot, and a ring for the source, are worth less than a fifth stage. Whether they
 # are worth a sixth or a seventh depends on the product: both are candidates.
 ENOUGH_STAGES, DEEP_STAGES, MAX_STAGES = 5, 7, 12
+# Columns of tiles of 128 rows with ping-pong, of 8 bits: between those of all dtypes, for waves.
+EIGHTS_OF_8_BITS = (152, 168, 184)
 SOURCE_SLOTS = 2  # while one is read, TMA fills the other
 # Where C has fewer elements than the first number, tiles of more than the second are not looked at:
 # the model chooses none, which tests compare after each fit.
@@ -160,9 +162,14 @@ def _every(kind: Kind, chip: tp.Chip) -> list[tuple[tuple[GemmConfig, ...], Tabl
 
 def fitting(problem: Problem, chip: tp.Chip = tp.H200) -> Iterator[GemmConfig]:
     """Every configuration that the chip has room for and whose loads the operands allow."""
-    every = _fitting(problem.dtype, chip, problem.source, _all)
+    tiles = _all_of_8_bits if problem.dtype.bits == 8 else _all
+    every = _fitting(problem.dtype, chip, problem.source, tiles)
     new = _is_fitted(problem)
-    return (cfg for cfg in every if _takes_orders(problem, cfg) and (new or _is_older(cfg)))
+    return (
+        cfg
+        for cfg in every
+        if _takes_orders(problem, cfg) and (new or _is_older(cfg) or _is_of_8_bits(cfg))
+    )
 
 
 def _measured(problem: Problem, chip: tp.Chip) -> Iterator[GemmConfig]:
@@ -180,6 +187,11 @@ def _is_older(cfg: GemmConfig) -> bool:
     slots = cfg.store_slots > 1 or cfg.stages <= ENOUGH_STAGES
     tiles = cfg.bn % 16 == 0 and (cfg.consumers < 3 or cfg.bn <= 192)
     return tiles and (cfg.consumers == 1 or cfg.bn >= 48) and splits and slots
+
+
+def _is_of_8_bits(cfg: GemmConfig) -> bool:
+    """True if it is a tile that is a candidate for 8 bits alone."""
+    return cfg.schedule == "pingpong" and cfg.bm == 128 and cfg.bn in EIGHTS_OF_8_BITS
 
 
 def _takes_orders(problem: Problem, cfg: GemmConfig) -> bool:
@@ -275,9 +287,19 @@ def stages_for(cfg: Sm90Tiling, dtype: tp.DType, chip: tp.Chip) -> int:
 @functools.cache
 def _all(bk: int) -> list[GemmConfig]:
     """Every configuration worth a look, without its stages."""
+    return _of(_shapes(), bk)
+
+
+@functools.cache
+def _all_of_8_bits(bk: int) -> list[GemmConfig]:
+    """As `_all`, and more ping-pong tiles."""
+    return _of([*_shapes(), *(("pingpong", 2, 128, bn) for bn in EIGHTS_OF_8_BITS)], bk)
+
+
+def _of(shapes: Iterable[tuple[str, int, int, int]], bk: int) -> list[GemmConfig]:
     return [
         cfg
-        for shape in _shapes()
+        for shape in shapes
         for cluster in _CLUSTERS
         for swap in ("none", "ab")
         if (cfg := _config(shape, cluster, swap, bk))
