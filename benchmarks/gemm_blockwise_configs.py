@@ -4,21 +4,25 @@
     "bn=160 cluster=2" ...]
 
 All are screened in a few bursts; the fastest are timed again, in bursts and in steady state, beside
-the peer. Every result is compared with a float64 product. Needs a Hopper GPU and PyTorch.
+the peer. Every result is compared with a float64 product. Needs a Hopper GPU and PyTorch. --append
+FILE adds a line for each shape to the data of `gemm_blockwise_fit.py`, beside DeepGEMM, which must
+be installed.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 
 import tilepipe as tp
 from screening import compiled, measured, settings_of
-from tilepipe.bench import timing
+from tilepipe.bench import deep_gemm, timing
 from tilepipe.bench.operands import BlockwiseOperands, build
 from tilepipe.bench.report import Check, tflops
 from tilepipe.errors import TilepipeError
@@ -48,6 +52,9 @@ CONFIGS = (
     "bm=192 consumers=3 cluster_n=2",
     "bm=192 consumers=3 cluster_n=2 group=16",
     "bm=192 consumers=3 cluster_n=2 unroll=4",
+    "bn=64 unroll=4",
+    "bm=64 bn=64 takes=k unroll=4",
+    "bm=64 bn=64 takes=k cluster=2 unroll=4",
 )
 FINALISTS, SHOWN = 5, 10
 
@@ -67,8 +74,10 @@ def verified(operands: Any, launch: timing.Launch, got: Sequence[Any]) -> Check:
     return operands.check(got)  # type: ignore[no-any-return]
 
 
-def measure(problem: Problem, configs: dict[str, Any], repeats: int, seed: int) -> None:
-    """Prints the table of one shape."""
+def measure(
+    problem: Problem, configs: dict[str, Any], repeats: int, seed: int, append: Path | None
+) -> None:
+    """Prints the table of one shape, and appends its line to a file."""
     operands = BlockwiseOperands(problem, seed)
     blocks, notes, largest = {}, [], 0.0
     for name, launcher in configs.items():
@@ -89,7 +98,14 @@ def measure(problem: Problem, configs: dict[str, Any], repeats: int, seed: int) 
         blocks["torch"] = timing.block(operands.peer, operands.sets)
     except Exception as error:  # ours are measured all the same
         notes.append(f"  torch: {type(error).__name__}: {error}")
-    found = measured(blocks, ["torch"], FINALISTS, repeats, seed)
+    peers = ["torch"]
+    if append is not None:
+        others, _ = operands.other_peers()
+        for name, (launch, got) in others.items():
+            if verified(operands, launch, got).right:
+                blocks[name] = timing.block(launch, operands.sets)
+                peers.append(name)
+    found = measured(blocks, peers, FINALISTS, repeats, seed)
     screened, ranked, burst, steady = found.screened, found.ranked, found.burst, found.steady
     print(
         f"{problem.m}×{problem.n}×{problem.k} -> {problem.out_dtype}; TFLOP/s (torch's time / ours)"
@@ -112,6 +128,15 @@ def measure(problem: Problem, configs: dict[str, Any], repeats: int, seed: int) 
             f" {peer_check.rel_error:.2e}, ours {largest:.2e} at most"
         )
     print(*notes, sep="\n", flush=True)
+    if append is not None and deep_gemm.NAME in burst:
+        entry = {
+            "shape": [problem.m, problem.n, problem.k],
+            "card": torch.cuda.get_device_name(),
+            "deepgemm": [screened[deep_gemm.NAME], steady[deep_gemm.NAME].us],
+            "times": [[name, screened[name]] for name in ranked],
+        }
+        with append.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry, separators=(",", ":")) + "\n")
 
 
 def main() -> None:
@@ -122,6 +147,7 @@ def main() -> None:
     parser.add_argument("--out", default="bfloat16")
     parser.add_argument("--repeats", type=int, default=11)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--append", type=Path)
     options = parser.parse_args()
     start = time.perf_counter()
     problems = []
@@ -142,6 +168,7 @@ def main() -> None:
             dict(zip(options.configs, launchers[i * count : (i + 1) * count], strict=True)),
             options.repeats,
             options.seed,
+            options.append,
         )
     print(f"{time.perf_counter() - start:.0f} s in all")
 

@@ -198,6 +198,8 @@ BLOCKWISE_SM90: dict[str, Settings] = {
     "192 columns": {"bn": 192, "stages": 4},
     "three consumers": {"consumers": 3, "bm": 192, "stages": 4},
     "unrolled": {"bn": 96, "unroll": 3},
+    "turns along k": {"bm": 64, "bn": 64, "takes": "k", "stages": 3},
+    "turns along k in clusters": {"bm": 128, "bn": 48, "takes": "k", "stages": 2, "cluster": 2},
     "float32 out": {"out_dtype": "float32"},
     "float16 out": {"out_dtype": "float16"},
 }

@@ -81,7 +81,8 @@ def _sizes(settings: Mapping[str, Any]) -> Sizes:
     """An accumulator is that of a block of K, so that only fetched work goes on by one a tile."""
     cfg = _CONFIGS.config(settings)
     fetched = getattr(cfg, "scheduler", "static") == "clc"
-    return (fetched_sizes if fetched else product_sizes)(cfg, BLOCK)
+    blocks = getattr(cfg, "blocks_of_stage", 1)
+    return (fetched_sizes if fetched else product_sizes)(cfg, BLOCK * blocks)
 
 
 GEMM_BLOCKWISE = GemmSpec(

@@ -77,7 +77,8 @@ def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -
 
 
 def _sizes(settings: Mapping[str, Any]) -> Sizes:
-    return grouped_sizes(_CONFIGS.config(settings), BLOCK)
+    cfg = _CONFIGS.config(settings)
+    return grouped_sizes(cfg, BLOCK * cfg.blocks_of_stage)
 
 
 GEMM_GROUPED_BLOCKWISE = KernelSpec(

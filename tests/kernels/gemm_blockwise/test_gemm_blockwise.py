@@ -14,6 +14,7 @@ import pytest
 
 import tilepipe as tp
 from tests.gpu.blockwise import FAMILIES, OUTPUTS, product
+from tests.support.waits import around_the_wait
 from tilepipe import cuda
 from tilepipe.cuda.nvrtc import sass
 from tilepipe.kernels.gemm.heuristics import Problem
@@ -58,7 +59,17 @@ def test_shapes(shape: tuple[int, int, int], family: str) -> None:
 @pytest.mark.sampled(suite=5)
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "family", ["default", "cluster", "cluster along n", "tall", "tall halves", "three of three"]
+    "family",
+    [
+        "default",
+        "cluster",
+        "cluster along n",
+        "tall",
+        "tall halves",
+        "three of three",
+        "turns along k",
+        "turns along k in clusters",
+    ],
 )
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_interleavings_of_several_tiles_a_cta(family: str, seed: int) -> None:
@@ -175,6 +186,9 @@ def test_rows_that_tma_cannot_take() -> None:
         ({"bm": 192, "consumers": 3, "bn": 144}, "= 144 registers of each thread; at most 128"),
         ({"cluster": 2, "cluster_n": 2}, "only one of cluster and cluster_n may be above 1"),
         ({"bm": 100}, "bm must be 64 or 128 rows"),
+        ({"bm": 256, "takes": "k"}, "bm must be 64 or 128 rows for a tile of 1 warpgroup"),
+        ({"takes": "columns"}, "takes must be one of rows, k"),
+        ({"bm": 64, "consumers": 1, "takes": "k"}, 'takes "k" needs 2 consumers'),
         ({"unroll": 9}, "unroll must be at most 8"),
         ({"unroll": 0}, "unroll must be at least 1"),
         ({"bn": "64"}, "bn must be an integer, got '64'"),
@@ -207,6 +221,15 @@ def test_a_broken_rule_ends_in_the_settings_that_were_given(
     with pytest.raises(tp.BindError) as caught:
         BlockwiseGemmConfig(**settings)
     assert str(caught.value) == f"{rule} (BlockwiseGemmConfig({given}))"
+
+
+@pytest.mark.parametrize("family", ["default", "turns along k"])
+def test_the_kernel_before_is_waited_for_in_both_roles(family: str) -> None:
+    """Each reads global memory by itself: tiles and scales of A, and scales of B."""
+    assert around_the_wait(product((136, 72, 272), **FAMILIES[family]).program) == {
+        "load": (set(), {"a", "b", "a_scales"}),
+        "mma": (set(), {"b_scales", "b_scales_slots"}),  # the latter in shared memory
+    }
 
 
 ROLLED = [family for family, settings in FAMILIES.items() if "unroll" not in settings]
@@ -253,20 +276,23 @@ def test_an_unrolled_loop_tries_to_wait_before_the_sums_are_added() -> None:
     [
         ((4096, 4096, 4096), {"bm": 256, "bn": 128, "cluster_n": 2, "store_slots": 4, "group": 16}),
         ((4096, 7168, 2048), {"bm": 256, "bn": 128, "cluster_n": 2, "store_slots": 4, "group": 16}),
-        ((8192, 8192, 8192), {"bm": 192, "bn": 128, "cluster_n": 2, "consumers": 3, "group": 8}),
+        ((8192, 4096, 7168), {"bm": 256, "bn": 128, "cluster_n": 2, "unroll": 8, "group": 8}),
         ((4096, 4096, 7168), {"bm": 256, "bn": 128, "cluster_n": 2, "unroll": 8, "group": 8}),
-        ((4096, 2112, 7168), {"bn": 192, "cluster": 2, "unroll": 4, "group": 8}),
-        ((64, 4096, 7168), {"bm": 64, "consumers": 1}),
-        # one wave: clusters only start later
-        ((128, 7168, 2048), {"bm": 64, "bn": 112, "cluster": 1, "cluster_n": 1, "unroll": 4}),
-        ((128, 4096, 7168), {"bm": 64, "bn": 64, "cluster": 1, "cluster_n": 1}),
-        ((128, 2112, 7168), {"bm": 64, "bn": 32, "cluster": 1, "cluster_n": 1}),
+        ((4096, 2112, 7168), {"bm": 128, "bn": 192, "consumers": 2, "group": 8}),
+        ((1024, 2112, 7168), {"bm": 128, "bn": 160, "cluster": 1, "cluster_n": 1}),
+        ((512, 4096, 7168), {"bm": 128, "bn": 128}),
         ((128, 32768, 512), {"bm": 128, "bn": 128}),
+        # so few rows that a block of K is not much work for one warpgroup
+        ((128, 4096, 7168), {"bm": 64, "bn": 64, "takes": "k", "cluster": 2}),
+        ((128, 2112, 7168), {"bm": 64, "bn": 32, "takes": "k"}),
+        ((64, 4096, 7168), {"bm": 64, "bn": 32, "takes": "k", "cluster": 1, "cluster_n": 1}),
+        # one wave: clusters only start later
+        ((128, 7168, 2048), {"bm": 128, "bn": 64, "cluster": 1, "cluster_n": 1, "unroll": 4}),
     ],
     ids=str,
 )
 def test_what_has_been_measured_to_be_fast_is_chosen(
-    shape: tuple[int, int, int], tile: dict[str, int]
+    shape: tuple[int, int, int], tile: dict[str, int | str]
 ) -> None:
     chosen = choice.best(Problem(*shape, dtype=tp.float8_e4m3, scales="block"))
     assert {name: getattr(chosen, name) for name in tile} == tile

@@ -19,6 +19,9 @@ BLOCK = 128  # elements of K, and of N, that a scale is of
 # spills.
 MAX_SUMS = {1: 200, 2: 200, 3: 128}
 MAX_UNROLL = 8
+# Stages whose scales of B a warpgroup holds at a time, one for each of its threads.
+WINDOW = 128
+TAKES = ("rows", "k")
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,9 @@ class BlockwiseGemmConfig(Sm90Tiling):
         consumers: MMA warpgroups, 1 to 3, which split the rows of a tile.
         splits: wgmma of bn / splits columns, one after the other, which take fewer registers for
             partial sums.
+        takes: what each of the MMA warpgroups takes of a tile: "rows" of it, or, of two warpgroups,
+            every other block of K ("k"), with 64 or 128 rows: for tiles so small that one
+            warpgroup's wgmma and additions, one after the other, are what a block of K takes.
         unroll: blocks of K that the compiler writes one after the other: the wait for a block is
             then tried while the sums of the one before are added.
         cluster, cluster_n: CTAs along M that share B tiles by multicast, and along N that share A
@@ -44,6 +50,7 @@ class BlockwiseGemmConfig(Sm90Tiling):
 
     stages: int = 5
     splits: int = 1
+    takes: str = "rows"
     unroll: int = 1
     # There is no choice of what the other Hopper GEMMs may set.
     bk: int = field(default=BLOCK, init=False, repr=False)
@@ -55,6 +62,10 @@ class BlockwiseGemmConfig(Sm90Tiling):
     activation: str = field(default="none", init=False, repr=False)
 
     def _rules(self) -> dict[str, bool]:
+        if self.takes not in TAKES:
+            return {f"takes must be one of {', '.join(TAKES)}": False}
+        if self.takes == "k" and self.consumers != 2:
+            return {'takes "k" needs 2 consumers': False}
         if self.bn % 16 or self.bn > MAX_BLOCK_COLS:
             return {f"bn must be a multiple of 16 up to {MAX_BLOCK_COLS}": False}
         rules = super()._rules()
@@ -69,6 +80,15 @@ class BlockwiseGemmConfig(Sm90Tiling):
             f" {registers} registers of each thread; at most {limit} leave room for the rest: lower"
             " bm or bn, or raise splits": registers <= limit,
         }
+
+    @property
+    def sharers(self) -> int:
+        return 1 if self.takes == "k" else super().sharers
+
+    @property
+    def blocks_of_stage(self) -> int:
+        """Blocks of K that a stage has: one for each warpgroup, where these take turns along K."""
+        return self.consumers if self.takes == "k" else 1
 
     @property
     def piece_cols(self) -> int:
@@ -98,7 +118,12 @@ class BlockwiseGemmConfig(Sm90Tiling):
     @property
     def staged_scales(self) -> int:
         """Scales of B that a stage has room for."""
-        return self.scale_blocks
+        return 0
+
+    @property
+    def held_scales(self) -> int:
+        """Scales of B that all warpgroups hold."""
+        return self.consumers * self.scale_blocks * WINDOW
 
     def slices(self, out_dtype: tp.DType) -> int:
         """Store slots that a warpgroup's part of a tile fills."""

@@ -1,11 +1,15 @@
-"""Which configuration of the blockwise fp8 GEMM for which product: a model of its time."""
+"""Which configuration of the blockwise fp8 GEMM for which product: of those worth a try, the one
+that is fastest by the model of `times`, for products in groups by an older one.
+"""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
 
 import tilepipe as tp
 from tilepipe.kernels.common import limits
@@ -13,6 +17,7 @@ from tilepipe.kernels.common.tiling import BLOCK_ROWS, store_width
 from tilepipe.kernels.common.tunable import Tunable
 from tilepipe.kernels.gemm.heuristics import Problem
 from tilepipe.kernels.gemm_blockwise.config import BLOCK, BlockwiseGemmConfig
+from tilepipe.kernels.gemm_blockwise.times import H200 as H200_TIMES, Table
 
 ENOUGH_STAGES, MAX_STAGES = 3, 8
 BARRIER_PAIR = 16  # bytes of a stage's two mbarriers
@@ -47,7 +52,8 @@ def best(problem: Problem, chip: tp.Chip = tp.H200) -> BlockwiseGemmConfig:
     Raises:
         LimitError: the chip has no room for any.
     """
-    return candidates(problem, chip, 1)[0]
+    configs, table = _known(problem.out_dtype, chip)
+    return _for_extents(configs[int(table.us(problem).argmin())], problem)
 
 
 def candidates(
@@ -58,13 +64,20 @@ def candidates(
     Raises:
         LimitError: the chip has no room for any.
     """
-    fitting = [*_fitting(problem.out_dtype, chip)]
-    if not fitting:
-        raise tp.LimitError(
-            f"no configuration of the blockwise fp8 GEMM fits {chip.name}: {chip.smem_per_cta:,}"
-            " bytes of shared memory"
-        )
-    ranked = sorted(fitting, key=lambda cfg: expected_cycles(problem, cfg, chip))[:limit]
+    configs, table = _known(problem.out_dtype, chip)
+    order = np.argsort(table.us(problem), kind="stable")[:limit]
+    return [_for_extents(configs[i], problem) for i in order]
+
+
+def by_cycles(problem: Problem, chip: tp.Chip = tp.H200) -> list[BlockwiseGemmConfig]:
+    """Configurations for products in groups, by which the older model was fitted: the fastest by it
+    first.
+
+    Raises:
+        LimitError: the chip has no room for any.
+    """
+    fitting = _fitting(_OLDER, problem.out_dtype, chip)
+    ranked = sorted(fitting, key=lambda cfg: expected_cycles(problem, cfg, chip))
     return [_for_extents(cfg, problem) for cfg in ranked]
 
 
@@ -75,42 +88,68 @@ def _for_extents(cfg: BlockwiseGemmConfig, problem: Problem) -> BlockwiseGemmCon
     return replace(cfg, group=BAND) if -(-problem.m // (cfg.bm * cfg.cluster)) <= BAND else cfg
 
 
-def _fitting(out_dtype: tp.DType, chip: tp.Chip) -> Iterator[BlockwiseGemmConfig]:
+@functools.lru_cache(maxsize=64)
+def _known(out_dtype: tp.DType, chip: tp.Chip) -> tuple[list[BlockwiseGemmConfig], Table]:
+    """Every configuration worth a look, and what the model knows of them."""
+    fitting = _fitting(_SHAPES, out_dtype, chip)
+    return fitting, Table(fitting, out_dtype, H200_TIMES, chip)
+
+
+def _fitting(
+    shapes: tuple[Settings, ...], out_dtype: tp.DType, chip: tp.Chip
+) -> list[BlockwiseGemmConfig]:
     """Every configuration that the chip has room for, with slots for a whole tile where at least
     three stages are left.
+
+    Raises:
+        LimitError: the chip has no room for any.
     """
-    for cfg in _all():
+    found = []
+    for cfg in _all(shapes):
         if not chip.resident_clusters(cfg.cluster_size):
             continue
         for slots in (cfg.slices(out_dtype), 2, 1):
             least = replace(cfg, store_slots=slots, stages=ENOUGH_STAGES)
             if smem_bytes(least, out_dtype) <= chip.smem_per_cta:
-                yield filled(least, out_dtype, chip)
+                found.append(filled(least, out_dtype, chip))
                 break
+    if not found:
+        raise tp.LimitError(
+            f"no configuration of the blockwise fp8 GEMM fits {chip.name}: {chip.smem_per_cta:,}"
+            " bytes of shared memory"
+        )
+    return found
 
 
-@functools.cache
-def _all() -> tuple[BlockwiseGemmConfig, ...]:
-    """Every configuration worth a look, without its stages and slots."""
-    shapes: list[dict[str, Any]] = [
-        {"bm": 256},
-        {"bn": 256, "splits": 2},
-        {"bm": 192, "consumers": 3},
-        {"bn": 192},
-        {"bn": 128},
-        {"bn": 96},
-        {"bn": 64},
-        {"bm": 64, "consumers": 1, "bn": 128},
-        {"bm": 64, "consumers": 1, "bn": 112},
-        {"bm": 64, "consumers": 1, "bn": 64},
-        {"bm": 64, "consumers": 1, "bn": 32},
-    ]
-    clusters: tuple[dict[str, Any], ...] = {"cluster": 1}, {"cluster": 2}, {"cluster_n": 2}
-    return tuple(
-        BlockwiseGemmConfig(**shape, **cluster, unroll=UNROLL)
-        for shape in shapes
-        for cluster in clusters
-    )
+def _all(shapes: tuple[Settings, ...]) -> Iterator[BlockwiseGemmConfig]:
+    """Every configuration of tiles, without its stages and slots."""
+    clusters: tuple[Settings, ...] = {"cluster": 1}, {"cluster": 2}, {"cluster_n": 2}
+    for shape in shapes:
+        # where the warpgroups take turns along K, sharing A was slower on all that were measured
+        for cluster in clusters[:2] if "takes" in shape else clusters:
+            yield BlockwiseGemmConfig(**shape, **cluster, unroll=UNROLL)
+
+
+Settings: TypeAlias = dict[str, Any]
+_OLDER: tuple[Settings, ...] = (
+    {"bm": 256},
+    {"bn": 256, "splits": 2},
+    {"bm": 192, "consumers": 3},
+    {"bn": 192},
+    {"bn": 128},
+    {"bn": 96},
+    {"bn": 64},
+    *({"bm": 64, "consumers": 1, "bn": bn} for bn in (128, 112, 64, 32)),
+)
+_SHAPES: tuple[Settings, ...] = (
+    {"bm": 256},
+    {"bm": 256, "bn": 112},
+    {"bn": 256, "splits": 2},
+    *({"bm": 192, "consumers": 3, "bn": bn} for bn in (96, 112, 128)),
+    *({"bn": bn} for bn in (48, 64, 80, 96, 112, 128, 144, 160, 192)),
+    *({"bm": 64, "consumers": 1, "bn": bn} for bn in (32, 48, 64, 80, 96, 112, 128, 192)),
+    *({"bm": 64, "takes": "k", "bn": bn} for bn in (32, 48, 64)),
+)
 
 
 def expected_cycles(
@@ -146,13 +185,16 @@ def expected_cycles(
 def smem_bytes(cfg: BlockwiseGemmConfig, out_dtype: tp.DType) -> int:
     """Shared memory that a configuration takes, bytes."""
     slot = BLOCK_ROWS * store_width(out_dtype, cfg) * out_dtype.nbytes
-    return cfg.stages * _stage_bytes(cfg) + cfg.store_slots * cfg.consumers * slot + ALIGNMENT
+    parts = cfg.bm * cfg.bn * tp.float32.nbytes if cfg.takes == "k" else 0
+    slots = cfg.store_slots * cfg.consumers * slot
+    held = cfg.held_scales * tp.float32.nbytes
+    return cfg.stages * _stage_bytes(cfg) + slots + parts + held + ALIGNMENT
 
 
 def _stage_bytes(cfg: BlockwiseGemmConfig) -> int:
     """Bytes of one stage: tiles, scales and barriers."""
     scales = (cfg.bm + cfg.staged_scales) * tp.float32.nbytes
-    return (cfg.bm + cfg.bn) * BLOCK + scales + BARRIER_PAIR
+    return ((cfg.bm + cfg.bn) * BLOCK + scales) * cfg.blocks_of_stage + BARRIER_PAIR
 
 
 def filled(cfg: C, out_dtype: tp.DType, chip: tp.Chip = tp.H200) -> C:

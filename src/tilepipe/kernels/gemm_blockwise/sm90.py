@@ -18,6 +18,7 @@ import tilepipe as tp
 from tilepipe.kernels.common.sm90_gemm import Sm90Gemm, output_tiles, persistent_grid
 from tilepipe.kernels.common.validation import Array, check_config
 from tilepipe.kernels.gemm_blockwise.config import BLOCK, BlockwiseGemmConfig
+from tilepipe.kernels.gemm_blockwise.sm90_halves import Halves, stages_of_tile, store_sums
 from tilepipe.kernels.gemm_blockwise.sm90_scales import BScales
 from tilepipe.kernels.gemm_blockwise.sm90_sums import BlockSums
 from tilepipe.kernels.gemm_blockwise.validation import NAME, check_arguments, maps
@@ -38,10 +39,10 @@ def gemm_blockwise(
     payload = tp.BlockwiseFP8TilePayload(
         a_type=a.dtype,
         b_type=b.dtype,
-        a_shape=(cfg.bm, BLOCK),
-        b_shape=(cfg.bn, BLOCK),
+        a_shape=(cfg.bm * cfg.blocks_of_stage, BLOCK),
+        b_shape=(cfg.bn * cfg.blocks_of_stage, BLOCK),
         a_scales_type=tp.float32,
-        a_scales_shape=(1, cfg.bm),
+        a_scales_shape=(1, cfg.bm * cfg.blocks_of_stage),
     )
     inputs = tp.InputTilePipeline.allocate(ctx, payload, num_group_stages=cfg.stages)
     work = output_tiles(ctx, c, cfg)
@@ -51,60 +52,68 @@ def gemm_blockwise(
     epilogue = shared.epilogue
     store = epilogue.store_at_once if cfg.store_slots == cfg.slices(c.dtype) else epilogue.store
     shared.declare_roles(
-        partial(load, shared, scales, a, b, a_scales),
-        partial(multiply, shared, work, scales, store),
+        partial(load, shared, a, b, a_scales),
+        partial(multiply, shared, work, scales, Halves.of(ctx, cfg), store),
     )
 
 
-def load(
-    gemm: Sm90Gemm,
-    scales: BScales,
-    a: tp.GlobalTensor,
-    b: tp.GlobalTensor,
-    a_scales: tp.GlobalTensor,
-) -> None:
-    """The load role. Beside the copies it puts the scales of B into the stage by ordinary stores:
-    they are one or a few numbers, less than TMA copies. They are read one block ahead, so that the
-    latency of global memory does not stand between two stages.
+def load(gemm: Sm90Gemm, a: tp.GlobalTensor, b: tp.GlobalTensor, a_scales: tp.GlobalTensor) -> None:
+    """The load role: one lane starts the copies of the tiles and of the scales of A, for each block
+    of K that a stage has. It waits for the kernel before this one in the stream when it knows its
+    tile.
     """
     ctx, cfg, inputs = gemm.ctx, gemm.cfg, gemm.inputs
+    assert isinstance(cfg, BlockwiseGemmConfig)
+    steps = stages_of_tile(gemm)
     with inputs.producer() as producer:
         for tile in gemm.work:
-            numbers = scales.of_tile(tile, gemm.k_steps)
-            for block in ctx.range(gemm.k_steps):
-                ahead = numbers.ahead(block)
+            ctx.grid_dependency_wait()  # at the first tile; then it is over
+            for step in ctx.range(steps):
                 with producer.acquire() as stage, ctx.elect_one():
-                    # Before the stage is armed: its full barrier then orders them, too.
-                    scales.put(stage, numbers.now())
                     stage.expect_bytes(inputs.stage_bytes)
-                    a_tile, b_tile, scales_tile = stage.tile()
+                    a_tiles, b_tiles, scales_tiles = stage.tile()
                     row, col = gemm.first_row("a", tile, cfg.bm), gemm.first_row("b", tile, cfg.bn)
-                    k = block * BLOCK
-                    gemm.a_share.load(ctx, a, a_tile, (None, row, k), stage.barrier())
-                    gemm.b_share.load(ctx, b, b_tile, (None, col, k), stage.barrier())
-                    ctx.tma_load(a_scales, (block, row), scales_tile, stage.barrier())
-                numbers.step(ahead)
+                    full = stage.barrier()
+                    for j in range(cfg.blocks_of_stage):
+                        block = step * cfg.blocks_of_stage + j
+                        a_tile = a_tiles.rows(j * cfg.bm, cfg.bm)
+                        b_tile = b_tiles.rows(j * cfg.bn, cfg.bn)
+                        scales_tile = scales_tiles.cols(j * cfg.bm, cfg.bm)
+                        gemm.a_share.load(ctx, a, a_tile, (None, row, block * BLOCK), full)
+                        gemm.b_share.load(ctx, b, b_tile, (None, col, block * BLOCK), full)
+                        ctx.tma_load(a_scales, (block, row), scales_tile, full)
         ctx.launch_dependents()
         producer.drain()
 
 
 def multiply(
-    gemm: Sm90Gemm, work: tp.StaticScheduler, scales: BScales, store: Callable[..., None]
+    gemm: Sm90Gemm,
+    work: tp.StaticScheduler,
+    scales: BScales,
+    halves: Halves | None,
+    store: Callable[..., None],
 ) -> None:
     """The MMA role. Adding partial sums to totals takes a warpgroup about as long as multiplying
     them takes the tensor cores, so two warpgroups keep them busy: one adds while the other's MMAs
-    run.
+    run. Small tiles are less than that: of those each warpgroup multiplies every other block of K,
+    and `halves` adds both up.
+
+    It reads the scales of B from global memory, so it waits for the kernel before this one, too.
 
     `store`: of the epilogue.
     """
     ctx, cfg = gemm.ctx, gemm.cfg
     assert isinstance(cfg, BlockwiseGemmConfig)
     sums = BlockSums(ctx, cfg, scales, gemm.readers)
-    first_row = ctx.warpgroup_rank * cfg.rows
-    for tile in work.ahead():
+    first_row, steps = ctx.warpgroup_rank * cfg.rows, stages_of_tile(gemm)
+    tiles = work.ahead()
+    ctx.grid_dependency_wait()
+    sums.expect(tiles.first)
+    for tile in tiles:
         with gemm.inputs.consumer() as consumer:
-            sums.multiply(consumer, gemm.k_steps, tile, first_row)
-        store([[total] for total in sums.totals], tile, first_row)
+            sums.multiply(consumer, steps, tile, first_row)
+        sums.expect_another(tile.following())  # their latency passes in the epilogue
+        store_sums(gemm, sums, halves, store, tile)
     gemm.epilogue.drain()
 
 

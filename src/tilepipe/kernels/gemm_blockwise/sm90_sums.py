@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 import tilepipe as tp
 from tilepipe.kernels.common.tiling import BLOCK_ROWS
 from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
-from tilepipe.kernels.gemm_blockwise.sm90_scales import BScales
+from tilepipe.kernels.gemm_blockwise.sm90_scales import BScales, TileScales
 
 
 class Sums(ABC):
@@ -28,20 +28,18 @@ class Sums(ABC):
         self.totals = [ctx.accumulator((BLOCK_ROWS, cfg.bn)) for _ in range(cfg.rows // BLOCK_ROWS)]
         self._partial = ctx.accumulator((BLOCK_ROWS, cfg.piece_cols))
 
+    @abstractmethod
     def multiply(
         self,
         consumer: tp.InputConsumer,
-        k_blocks: tp.Value,
+        steps: tp.Value,
         tile: tp.WorkTile,
         first_row: tp.Value,
         skipped: tp.Value | int = 0,
     ) -> None:
-        """The product over all blocks of K; rows [first_row, first_row + rows) of their A tiles.
+        """The product over all stages of K; rows [first_row, first_row + rows) of their A tiles.
         `skipped`: scales of A in a stage before that of the tile's first row.
         """
-        self._block(consumer, tile, first_row, skipped, first=True)
-        for _ in self._ctx.range(1, k_blocks, unroll=self._cfg.unroll):
-            self._block(consumer, tile, first_row, skipped, first=False)
 
     def _block(
         self,
@@ -49,10 +47,12 @@ class Sums(ABC):
         tile: tp.WorkTile,
         first_row: tp.Value,
         skipped: tp.Value | int,
+        numbers: list[tp.Value],
+        *,
         first: bool,
     ) -> None:
-        """One block of K. The first takes the totals' place, and the indices of the next tile are
-        computed while its MMAs run, where the schedule knows them.
+        """One block of K, whose B has the scales `numbers`. The first takes the totals' place; what
+        the others need is prepared while its MMAs run.
 
         A slot is left twice: by each warp, which has read its scales, and by the MMAs.
         """
@@ -66,11 +66,11 @@ class Sums(ABC):
                 self._row_scales(scales_tile, first_row + i * BLOCK_ROWS + skipped)
                 for i in range(len(self.totals))
             ]
-            scales = self._products(rows, stage)
+            scales = self._products(rows, numbers, stage)
             if not self._reads_late:
                 self._leave(stage)
-            if first and isinstance(tile, tp.AheadTile):
-                tile.following()
+            if first:
+                self._prepare(tile)
             for piece in range(last):
                 ctx.wgmma_wait(0)
                 self._promote(piece, scales, tile, first)
@@ -81,6 +81,11 @@ class Sums(ABC):
                 self._leave(stage)
         if not self._reads_late:
             self._promote(last, scales, tile, first)
+
+    def _prepare(self, tile: tp.WorkTile) -> None:
+        """The indices of the next tile are computed, where the schedule knows them."""
+        if isinstance(tile, tp.AheadTile):
+            tile.following()
 
     def _leave(self, stage: tp.InputConsumerStage) -> None:
         """Each warp has read the scales of a stage."""
@@ -99,7 +104,8 @@ class Sums(ABC):
         i, part = divmod(piece, cfg.splits)
         a_tile, b_tile, _ = stage.tile()
         a_block = a_tile.rows(first_row + i * BLOCK_ROWS, BLOCK_ROWS)
-        b_block = b_tile.rows(part * cfg.piece_cols, cfg.piece_cols)
+        first_col = ctx.warpgroup_rank * cfg.bn if cfg.blocks_of_stage > 1 else 0
+        b_block = b_tile.rows(first_col + part * cfg.piece_cols, cfg.piece_cols)
         ctx.mma(self._partial, a_block, b_block, accumulate=False)
         if piece < cfg.pieces - 1:
             ctx.wgmma_commit()
@@ -108,7 +114,10 @@ class Sums(ABC):
 
     @abstractmethod
     def _products(
-        self, rows: list[tp.Fragment], stage: tp.InputConsumerStage
+        self,
+        rows: list[tp.Fragment],
+        numbers: list[tp.Value],
+        stage: tp.InputConsumerStage,
     ) -> list[list[tp.Fragment]]:
         """What `_promote` takes of a block's scales, for each fragment (64, 1) of A's."""
 
@@ -127,11 +136,45 @@ class BlockSums(Sums):
     ) -> None:
         super().__init__(ctx, cfg, readers)
         self._scales = scales
+        self._of_tile: TileScales | None = None
+
+    def multiply(
+        self,
+        consumer: tp.InputConsumer,
+        steps: tp.Value,
+        tile: tp.WorkTile,
+        first_row: tp.Value,
+        skipped: tp.Value | int = 0,
+    ) -> None:
+        """Those of the tile that was the last to be expected."""
+        assert self._of_tile is not None
+        self._block(consumer, tile, first_row, skipped, self._of_tile.first(), first=True)
+        for numbers in self._of_tile.others(steps):
+            self._block(consumer, tile, first_row, skipped, numbers, first=False)
+
+    def expect(self, tile: tp.WorkTile) -> None:
+        """Sends for the scales of a tile, which is multiplied next; those that may follow it live
+        as long.
+        """
+        self._of_tile = self._scales.of_tile(tile)
+
+    def expect_another(self, tile: tp.WorkTile) -> None:
+        """As `expect`, after it."""
+        assert self._of_tile is not None
+        self._of_tile.go_on(tile)
+
+    def _prepare(self, tile: tp.WorkTile) -> None:
+        super()._prepare(tile)
+        assert self._of_tile is not None
+        self._of_tile.hold(1)
 
     def _products(
-        self, rows: list[tp.Fragment], stage: tp.InputConsumerStage
+        self,
+        rows: list[tp.Fragment],
+        numbers: list[tp.Value],
+        stage: tp.InputConsumerStage,
     ) -> list[list[tp.Fragment]]:
-        return self._scales.times(rows, stage)
+        return self._scales.times(rows, numbers)
 
     def _promote(
         self, piece: int, scales: list[list[tp.Fragment]], tile: tp.WorkTile, first: bool

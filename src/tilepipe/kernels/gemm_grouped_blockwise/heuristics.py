@@ -58,7 +58,7 @@ def candidates(
         scales="block",
     )
     return sorted(
-        blockwise.candidates(product, smaller),
+        blockwise.by_cycles(product, smaller),
         key=lambda cfg: expected_us(problem, product, cfg, chip),
     )
 

@@ -22,6 +22,7 @@ from tilepipe.kernels.common.grouped import GroupedEpilogue, grouped_grid
 from tilepipe.kernels.common.sm90_gemm import Sm90Gemm
 from tilepipe.kernels.common.validation import Array, check_config
 from tilepipe.kernels.gemm_blockwise.config import BLOCK, BlockwiseGemmConfig
+from tilepipe.kernels.gemm_blockwise.sm90_halves import Halves, stages_of_tile, store_sums
 from tilepipe.kernels.gemm_blockwise.sm90_scales import BScales
 from tilepipe.kernels.gemm_blockwise.sm90_sums import BlockSums
 from tilepipe.kernels.gemm_grouped_blockwise.validation import (
@@ -29,7 +30,7 @@ from tilepipe.kernels.gemm_grouped_blockwise.validation import (
     SCALES_OF_16_BYTES,
     check_arguments,
     maps,
-    scales_of_stage,
+    scales_of_block,
 )
 
 
@@ -49,10 +50,10 @@ def gemm_grouped_blockwise(
     payload = tp.BlockwiseFP8TilePayload(
         a_type=a.dtype,
         b_type=b.dtype,
-        a_shape=(cfg.bm, BLOCK),
-        b_shape=(cfg.bn, BLOCK),
+        a_shape=(cfg.bm * cfg.blocks_of_stage, BLOCK),
+        b_shape=(cfg.bn * cfg.blocks_of_stage, BLOCK),
         a_scales_type=tp.float32,
-        a_scales_shape=(1, scales_of_stage(cfg)),
+        a_scales_shape=(1, scales_of_block(cfg) * cfg.blocks_of_stage),
     )
     inputs = tp.InputTilePipeline.allocate(ctx, payload, num_group_stages=cfg.stages)
     work = tp.GroupedScheduler(
@@ -71,15 +72,14 @@ def gemm_grouped_blockwise(
     epilogue = shared.epilogue
     store = epilogue.store_at_once if cfg.store_slots == cfg.slices(c.dtype) else epilogue.store
     shared.declare_roles(
-        partial(load, shared, work, scales, a, b, a_scales),
-        partial(multiply, shared, work, scales, store),
+        partial(load, shared, work, a, b, a_scales),
+        partial(multiply, shared, work, scales, Halves.of(ctx, cfg), store),
     )
 
 
 def load(
     gemm: Sm90Gemm,
     work: tp.GroupedScheduler,
-    scales: BScales,
     a: tp.GlobalTensor,
     b: tp.GlobalTensor,
     a_scales: tp.GlobalTensor,
@@ -88,43 +88,52 @@ def load(
     does, and B and its scales are the group's.
     """
     ctx, cfg, inputs = gemm.ctx, gemm.cfg, gemm.inputs
+    assert isinstance(cfg, BlockwiseGemmConfig)
     assert a_scales.box is not None
-    width = a_scales.box[-1]
+    width, scales, steps = a_scales.box[-1], scales_of_block(cfg), stages_of_tile(gemm)
     with inputs.producer() as producer:
         for tile in work:
-            numbers = scales.of_tile(tile, gemm.k_steps)
             first = tile.row // SCALES_OF_16_BYTES * SCALES_OF_16_BYTES
-            for block in ctx.range(gemm.k_steps):
-                ahead = numbers.ahead(block)
+            for step in ctx.range(steps):
                 with producer.acquire() as stage, ctx.elect_one():
-                    scales.put(stage, numbers.now())  # before the stage is armed
                     stage.expect_bytes(inputs.stage_bytes)
-                    a_tile, b_tile, scales_tile = stage.tile()
-                    full, k = stage.barrier(), block * BLOCK
-                    col = gemm.first_row("b", tile, cfg.bn)
-                    gemm.a_share.load(ctx, a, a_tile, (tile.batch, tile.row, k), full)
-                    gemm.b_share.load(ctx, b, b_tile, (tile.batch, col, k), full)
-                    for i in range(0, scales_tile.shape[1], width):
-                        at = (tile.batch, block, first + i)[-a_scales.rank :]
-                        ctx.tma_load(a_scales, at, scales_tile.cols(i, width), full)
-                numbers.step(ahead)
+                    a_tiles, b_tiles, scales_tile = stage.tile()
+                    full, col = stage.barrier(), gemm.first_row("b", tile, cfg.bn)
+                    for j in range(cfg.blocks_of_stage):
+                        block = step * cfg.blocks_of_stage + j
+                        a_tile = a_tiles.rows(j * cfg.bm, cfg.bm)
+                        b_tile = b_tiles.rows(j * cfg.bn, cfg.bn)
+                        k = block * BLOCK
+                        gemm.a_share.load(ctx, a, a_tile, (tile.batch, tile.row, k), full)
+                        gemm.b_share.load(ctx, b, b_tile, (tile.batch, col, k), full)
+                        for i in range(0, scales, width):
+                            at = (tile.batch, block, first + i)[-a_scales.rank :]
+                            slot = scales_tile.cols(j * scales + i, width)
+                            ctx.tma_load(a_scales, at, slot, full)
         ctx.launch_dependents()
         producer.drain()
 
 
 def multiply(
-    gemm: Sm90Gemm, work: tp.GroupedScheduler, scales: BScales, store: Callable[..., None]
+    gemm: Sm90Gemm,
+    work: tp.GroupedScheduler,
+    scales: BScales,
+    halves: Halves | None,
+    store: Callable[..., None],
 ) -> None:
     """The MMA role, as that of `gemm_blockwise.sm90`. `store`: of the epilogue."""
     ctx, cfg = gemm.ctx, gemm.cfg
     assert isinstance(cfg, BlockwiseGemmConfig)
     sums = BlockSums(ctx, cfg, scales, gemm.readers)
-    first_row = ctx.warpgroup_rank * cfg.rows
+    first_row, steps = ctx.warpgroup_rank * cfg.rows, stages_of_tile(gemm)
     for tile in work:
-        skipped = ctx.let(tile.row % SCALES_OF_16_BYTES, "skipped")
+        skipped = tile.row % SCALES_OF_16_BYTES
+        if halves is not None:  # a block has more scales in a stage than rows
+            skipped += ctx.warpgroup_rank * (scales_of_block(cfg) - cfg.bm)
+        sums.expect(tile)
         with gemm.inputs.consumer() as consumer:
-            sums.multiply(consumer, gemm.k_steps, tile, first_row, skipped)
-        store([[total] for total in sums.totals], tile, first_row)
+            sums.multiply(consumer, steps, tile, first_row, ctx.let(skipped, "skipped"))
+        store_sums(gemm, sums, halves, store, tile)
     gemm.epilogue.drain()
 
 

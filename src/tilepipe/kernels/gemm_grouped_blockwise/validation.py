@@ -18,14 +18,16 @@ SCALES_OF_16_BYTES = 4  # of float32: TMA copies begin at a multiple of so many
 UNIT = 32  # of float32: tiles in shared memory begin at multiples of 128 bytes
 
 
-def scales_of_stage(cfg: BlockwiseGemmConfig) -> int:
-    """Scales of A that a stage has room for: those of a tile's rows, and of three before them."""
+def scales_of_block(cfg: BlockwiseGemmConfig) -> int:
+    """Scales of A that a stage has room for, of a block of K: those of a tile's rows, and of three
+    before them.
+    """
     return -(-(cfg.bm + SCALES_OF_16_BYTES - 1) // UNIT) * UNIT
 
 
 def scales_of_copy(cfg: BlockwiseGemmConfig) -> int:
-    """Scales of one TMA copy: all of a stage, or an equal part that a box can have."""
-    whole = scales_of_stage(cfg)
+    """Scales of one TMA copy: all of a block, or an equal part that a box can have."""
+    whole = scales_of_block(cfg)
     return next(
         whole // parts
         for parts in range(1, whole)

@@ -16,10 +16,11 @@ SCALES_OF_LINE = 32  # of 128 bytes, to which TMA aligns tiles
 @dataclass(frozen=True)
 class KGroupedBlockwiseGemmConfig(BlockwiseGemmConfig):
     """Static settings where both operands have a scale for each row and K is divided among groups:
-    those of `BlockwiseGemmConfig`, without `splits`.
+    those of `BlockwiseGemmConfig`, without `splits` and `takes`.
     """
 
     splits: int = field(default=1, init=False, repr=False)
+    takes: str = field(default="rows", init=False, repr=False)
 
     @property
     def early_cols(self) -> int:
@@ -28,6 +29,11 @@ class KGroupedBlockwiseGemmConfig(BlockwiseGemmConfig):
         """
         room = 4 * (MAX_SUMS[self.consumers] - self.sums)
         return min(room // UNIT * UNIT, self.bn)
+
+    @property
+    def held_scales(self) -> int:
+        """None: they come with the stages."""
+        return 0
 
     @property
     def staged_scales(self) -> int:

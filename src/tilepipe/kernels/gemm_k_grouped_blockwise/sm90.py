@@ -131,7 +131,7 @@ class ColumnSums(Sums):
     def multiply(
         self,
         consumer: tp.InputConsumer,
-        k_blocks: tp.Value,
+        steps: tp.Value,
         tile: tp.WorkTile,
         first_row: tp.Value,
         skipped: tp.Value | int = 0,
@@ -139,11 +139,14 @@ class ColumnSums(Sums):
         """The product over all blocks of K, which may be none."""
         for total in self.totals:
             total.fill(0)
-        for _ in self._ctx.range(k_blocks, unroll=self._cfg.unroll):
-            self._block(consumer, tile, first_row, skipped, first=False)
+        for _ in self._ctx.range(steps, unroll=self._cfg.unroll):
+            self._block(consumer, tile, first_row, skipped, [], first=False)
 
     def _products(
-        self, rows: list[tp.Fragment], stage: tp.InputConsumerStage
+        self,
+        rows: list[tp.Fragment],
+        numbers: list[tp.Value],
+        stage: tp.InputConsumerStage,
     ) -> list[list[tp.Fragment]]:
         """Those of the rows, and what is read early of those of the columns."""
         self._columns = self._scales.tile(stage.stage())
