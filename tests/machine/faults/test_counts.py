@@ -219,3 +219,39 @@ def test_a_count_that_is_too_high_is_no_first_wait_too_late() -> None:
     assert error.kind == "DeadlockError"
     assert "full got 2 of 3 arrivals: its count is too high, or one side does not" in error.message
     assert "before it has filled anything" not in error.message
+
+
+@tp.kernel(grid=1)
+def after_another(ctx: tp.Context, x: tp.GlobalTensor) -> None:
+    """A barrier of two arrivals is used and ended; then a warp arrives twice on another one."""
+    gone = tp.SharedMemBarrier.allocate(ctx, count=2, name="gone")
+    go, full = (tp.SharedMemBarrier.allocate(ctx, count=1, name=name) for name in ("go", "full"))
+
+    @ctx.role("c", warps=1)
+    def consume() -> None:
+        gone.wait(0)
+        with ctx.elect_one():
+            gone.inval()
+            go.arrive()
+        ctx.syncwarp()
+        full.wait(0)
+
+    def producer(k: int) -> None:
+        @ctx.role(f"p{k}", warps=1)
+        def produce() -> None:
+            with ctx.elect_one():
+                gone.arrive()
+            if k == 0:
+                go.wait(0)
+                with ctx.elect_one():
+                    full.arrive()
+                    full.arrive()
+
+    producer(0)
+    producer(1)
+
+
+def test_a_barrier_that_has_ended_is_not_blamed() -> None:
+    error = fault(after_another.bind(X))
+    assert "waits for phase 0 of full" in error.message
+    assert "gone counts" not in error.message

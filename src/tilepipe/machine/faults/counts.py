@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from tilepipe.ir.facts import Sync
 from tilepipe.machine.actors import Actor
-from tilepipe.machine.barriers.state import Mbarrier
+from tilepipe.machine.barriers.state import LIVE, Mbarrier
 from tilepipe.machine.faults import view
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.sites import Site
@@ -32,21 +32,20 @@ def unordered(m: Machine, one: Actor, other: Actor) -> str:
     """
     for waiter, by in ((one, other), (other, one)):
         for bar in m.ctas[waiter.cta.rank].bars:
-            if view.has_waited(m, waiter, bar) and all(
-                a.agent is not by for a in bar.last_arrivals
-            ):
-                who = _arrivers(m, bar)
-                if any(agent is by for agent, _, _ in who) and (said := _said(m, bar)):
-                    return (
-                        f"Phase {bar.phase - 1} of {bar.where}, on which {waiter} waits, was"
-                        f" complete without {by}. {said}"
-                    )
+            came = any(arrival.agent is by for arrival in bar.last_arrivals)
+            if bar.phase < 1 or came or not view.has_waited(m, waiter, bar):
+                continue
+            if any(agent is by for agent, _, _ in _arrivers(m, bar)) and (said := _said(m, bar)):
+                return (
+                    f"Phase {bar.phase - 1} of {bar.where}, on which {waiter} waits, was complete"
+                    f" without {by}. {said}"
+                )
     return ""
 
 
 def _said(m: Machine, bar: Mbarrier) -> str:
     complete = bar.phase > 0 or not bar.pending  # or it will be, once bytes have come
-    if not complete or (bar.side is not None and bar.side.ring):
+    if bar.state != LIVE or not complete or (bar.side is not None and bar.side.ring):
         return ""
     who = _arrivers(m, bar)
     come = sum(n for _, _, n in who)
