@@ -102,3 +102,23 @@ def test_no_garbage_is_collected_while_a_graph_captures_a_first_call(
     refused = False
     assert plans.run(1) == plans.run(1) == 3
     assert states == around * 2
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_garbage_waits_for_the_last_of_several_captures(
+    on: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of several threads, which may end in any order."""
+    monkeypatch.setattr(device, "capturing", lambda: True)
+    was_on = gc.isenabled()
+    try:
+        (gc.enable if on else gc.disable)()
+        one, other = device.capture_kept(), device.capture_kept()
+        one.__enter__()
+        other.__enter__()
+        one.__exit__(None, None, None)
+        assert not gc.isenabled()
+        other.__exit__(None, None, None)
+        assert gc.isenabled() == on
+    finally:
+        (gc.enable if was_on else gc.disable)()

@@ -131,10 +131,9 @@ class Sm90Gemm:
     def first_row(self, operand: str, tile: tp.WorkTile, rows: int) -> tp.Value:
         """The row of A, "a", or of B, "b", from which it is loaded for a tile of C.
 
-        Where C's tiles are no multiple of the cluster's, some CTAs have a tile outside of C. Its
-        rows would be zeros, which TMA takes longer to write than to load rows, and the cluster
-        waits for them. Such a CTA loads what the first of its cluster does; its sums are not
-        stored.
+        Where C's tiles are no multiple of the cluster's, some CTAs have a tile outside of C. TMA
+        would fill it with zeros, which takes longer than loading rows, and the cluster would wait.
+        Such a CTA loads what the first of its cluster does; its sums are not stored.
 
         Args:
             rows: of C that a tile has; of "b", columns.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
@@ -32,20 +33,36 @@ current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", torch.c
 capturing: Callable[[], bool] = torch.cuda.is_current_stream_capturing
 
 
-@contextmanager
-def capture_kept() -> Iterator[None]:
+class _GarbageLeft:
+    """Leaves garbage uncollected while any thread has entered it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._entered, self._was_on = 0, False
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._entered:
+                self._was_on = gc.isenabled()
+                gc.disable()
+            self._entered += 1
+
+    def __exit__(self, *exception: object) -> None:
+        with self._lock:
+            self._entered -= 1
+            if not self._entered and self._was_on:
+                gc.enable()
+
+
+_garbage_left = _GarbageLeft()
+
+
+def capture_kept() -> AbstractContextManager[None]:
     """Collects no garbage meanwhile if a CUDA graph captures. Preparing a launch makes so many
     objects that a collection is likely, and one that destroys another CUDA graph ends the capture
     (cudaErrorStreamCaptureInvalidated).
     """
-    if not (capturing() and gc.isenabled()):
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
+    return _garbage_left if capturing() else nullcontext()
 
 
 def of_ordinal(ordinal: int) -> torch.device:
