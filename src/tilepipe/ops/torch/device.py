@@ -29,8 +29,10 @@ def _stream(ordinal: int) -> int:
 raw_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _stream)
 current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
 
-# True while a CUDA graph captures what the current stream is given.
-capturing: Callable[[], bool] = torch.cuda.is_current_stream_capturing
+# True while a CUDA graph captures what the current stream is given: never in a build for the CPU.
+capturing: Callable[[], bool] = (
+    torch.cuda.is_current_stream_capturing if torch.backends.cuda.is_built() else lambda: False
+)
 
 
 class _GarbageLeft:
