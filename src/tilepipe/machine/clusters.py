@@ -13,10 +13,12 @@ distributed as the cost model predicts; other seeds grant it to any cluster.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum, auto
+from functools import lru_cache
 from random import Random
 
 import numpy as np
@@ -38,8 +40,16 @@ Finished = Callable[[Machine], None]
 @contextmanager
 def quiet_numbers() -> Iterator[None]:
     """One BLAS thread, as tiles are small, and no warnings about NaN."""
-    with ThreadpoolController().limit(limits=1), np.errstate(all="ignore"):
+    with _threads(len(sys.modules)).limit(limits=1), np.errstate(all="ignore"):
         yield
+
+
+@lru_cache(maxsize=1)
+def _threads(modules: int) -> ThreadpoolController:
+    """The BLAS libraries of this process, looked for anew when so many modules are imported, which
+    may have brought one: to find them takes as long as a small kernel runs.
+    """
+    return ThreadpoolController()
 
 
 def one_after_another(

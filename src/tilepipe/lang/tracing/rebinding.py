@@ -30,7 +30,15 @@ from tilepipe.ir.location import is_library_file
 _PLAIN = (int, float, str, bytes, bool, type(None))
 _DEPTH = 6  # nesting of containers and objects that is followed
 _ITEMS = 4096  # a container longer than this is compared by length and by its first items
-_LIBRARIES = ("tilepipe.lang", "tilepipe.pipelines", "tilepipe.ir", "numpy", "builtins", "torch")
+# of modules, each with the dot that ends its name
+_LIBRARIES = (
+    "tilepipe.lang.",
+    "tilepipe.pipelines.",
+    "tilepipe.ir.",
+    "numpy.",
+    "builtins.",
+    "torch.",
+)
 _PATHS = 50_000  # paths of one snapshot; breadth first, so deeper state is what is left out
 _ARRAY_BYTES = 1 << 20  # contents of larger arrays are not compared
 
@@ -164,8 +172,7 @@ def _is_users_class(c: type) -> bool:
     """True if a class is defined outside the library, so that its objects' attributes are user
     state.
     """
-    module = c.__module__ or ""
-    return not any(module == name or module.startswith(f"{name}.") for name in _LIBRARIES)
+    return not f"{c.__module__ or ''}.".startswith(_LIBRARIES)
 
 
 def changes(before: Snapshot, after: Snapshot) -> dict[tuple[Any, ...], Any]:
