@@ -18,7 +18,7 @@ from tilepipe.errors import SimFault, TraceError
 from tilepipe.ir.dtypes import DType
 
 
-@pytest.mark.sampled(21)
+@pytest.mark.sampled(21, suite=2)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_lanes_compute_what_python_does(case: Case) -> None:
     program, out, want, limit = case.make(np.random.default_rng(0))

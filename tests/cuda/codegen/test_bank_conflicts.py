@@ -47,6 +47,7 @@ def test_the_cases_have_no_conflicts(case: Case) -> None:
     assert conflicts(found) == []
 
 
+@pytest.mark.sampled(suite=2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("layout", "rows", "step", "most"),

@@ -104,6 +104,7 @@ def buffer_of(order: str, bits: int, rows: int, cols: int, dtype: DType) -> Smem
     return SmemBuffer("tile", dtype, 1, rows, cols, order, bits, 1024)
 
 
+@pytest.mark.sampled(suite=2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("order", "bits", "rows", "cols", "row", "col", "width"), MATRICES)
 @pytest.mark.parametrize("per_warp", [False, True])
@@ -126,6 +127,7 @@ def test_stmatrix(
     moves_matrices("stmatrix", code, buffer, row, col, width, blocks, held, per_warp)
 
 
+@pytest.mark.sampled(suite=2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("order", "bits", "rows", "cols", "row", "col", "width"), MATRICES)
 @pytest.mark.parametrize("held", ["wgmma", "tmem"])
@@ -208,7 +210,7 @@ SINGLES = [
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(suite=3)
+@pytest.mark.sampled(suite=6)
 @pytest.mark.parametrize(("order", "bits", "rows", "cols", "row", "col", "width"), SINGLES)
 @pytest.mark.parametrize("per_warp", [False, True])
 @pytest.mark.parametrize("held", ["wgmma", "tmem"])

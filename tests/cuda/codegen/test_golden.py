@@ -323,7 +323,7 @@ def check_places(
     assert len(seen) == m * n
 
 
-@pytest.mark.sampled(suite=3)
+@pytest.mark.sampled(suite=6)
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", ["load", "store"])
 @pytest.mark.parametrize(
@@ -343,7 +343,7 @@ def test_accesses_reach_each_element_of_a_matrix(verb: str, row: dict[str, Any])
     )
 
 
-@pytest.mark.sampled(suite=3)
+@pytest.mark.sampled(suite=6)
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", ["load", "store"])
 @pytest.mark.parametrize(

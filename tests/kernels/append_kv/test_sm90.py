@@ -85,6 +85,7 @@ def test_every_order_is_right(family: str) -> None:
     assert program(*problem(**given)).check().ok
 
 
+@pytest.mark.sampled(suite=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_it_compiles_without_spills(family: str) -> None:

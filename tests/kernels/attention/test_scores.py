@@ -214,7 +214,7 @@ def test_scores_of_fewer_values_stand_for_all(score: Any, same: NumpyScore) -> N
     verify(problem(70, 100), SMALL, score, same)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(3, suite=2)
 @pytest.mark.parametrize(
     ("d", "d_v"),
     [(8, 8), (32, 32), (72, 72), (96, 96), (120, 40), (192, 128), (256, 256), (64, 256), (64, 128)],

@@ -34,7 +34,7 @@ def made(family: str, seed: int = 0, sms: int = SMS, **given: Any) -> Case:
     return SPEC.make(settings, seed, small_chip(tp.H200, sms))
 
 
-@pytest.mark.sampled(suite=3)
+@pytest.mark.sampled(suite=5)
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_is_right(family: str) -> None:
@@ -186,7 +186,7 @@ def test_the_size_of_a_share(total: int, ctas: int, size: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(suite=12)
+@pytest.mark.sampled(suite=24)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_is_verified(family: str) -> None:
     """In every order of tickets; no line is left out."""

@@ -39,6 +39,7 @@ def simulate(*shape: int, seed: int = 0, **settings: Any) -> Any:
     return run
 
 
+@pytest.mark.sampled(suite=2)
 @pytest.mark.parametrize(
     "settings",
     [

@@ -9,7 +9,7 @@ import pytest
 from tests.gpu.gemms import FAMILIES, product
 
 
-@pytest.mark.sampled(suite=5)
+@pytest.mark.sampled(suite=8)
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_family_is_right_and_compiles(family: str) -> None:

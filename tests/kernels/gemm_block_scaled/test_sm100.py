@@ -41,7 +41,7 @@ CONFIGS: list[dict[str, Any]] = [
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(suite=3)
+@pytest.mark.sampled(suite=6)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
 def test_every_setting(config: dict[str, Any], kind: str) -> None:
@@ -52,7 +52,7 @@ def test_nvfp4_with_a_tile_of_one_instruction() -> None:
     simulate(136, 136, 208, kind="nvfp4", bk=64)
 
 
-@pytest.mark.sampled(suite=3)
+@pytest.mark.sampled(suite=5)
 @pytest.mark.slow
 @pytest.mark.parametrize("scheduler", ["clc", "static"])
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=str)
@@ -104,6 +104,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.sampled(suite=16, classes=lambda shape, group: [shape, group])
 @pytest.mark.slow
 @pytest.mark.parametrize("group", [1, 2])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -119,7 +120,7 @@ def test_shapes(shape: tuple[int, int, int], group: int) -> None:
         problem.right(seed=2)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(3, suite=10, classes=lambda steps, group: [steps, group])
 @pytest.mark.parametrize("steps", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize("group", [1, 2])
 def test_trip_counts(steps: int, group: int) -> None:

@@ -68,7 +68,7 @@ def test_machine_code(settings: dict[str, Any]) -> None:
     assert not {"LDL", "STL"} & {i.base for i in instructions}
 
 
-@pytest.mark.sampled(suite=5)
+@pytest.mark.sampled(suite=10)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
@@ -76,7 +76,7 @@ def test_every_setting_compiles_without_spills(config: dict[str, Any], kind: str
     clean(compiled(kind=kind, **config))
 
 
-@pytest.mark.sampled(suite=3)
+@pytest.mark.sampled(suite=5)
 @pytest.mark.slow
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=str)
 def test_every_cluster_compiles_without_spills(cluster: tuple[int, int, int]) -> None:

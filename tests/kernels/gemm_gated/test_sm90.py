@@ -50,7 +50,7 @@ def test_every_family_is_right(family: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(suite=6)
+@pytest.mark.sampled(suite=18)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_printed_kernel_is_right(family: str) -> None:
     case = made(family, m=136, n=72, k=72)

@@ -37,7 +37,7 @@ def test_every_family_is_right(family: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(suite=3)
+@pytest.mark.sampled(suite=5)
 @pytest.mark.parametrize("offsets", OFFSETS)
 @pytest.mark.parametrize("family", ["one consumer", "cluster", "ping-pong"])
 def test_offsets(offsets: str, family: str) -> None:
@@ -47,6 +47,7 @@ def test_offsets(offsets: str, family: str) -> None:
     assert np.array_equal(p.c, p.before) == (offsets == "all empty")
 
 
+@pytest.mark.sampled(suite=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("offsets", OFFSETS)
 def test_padded_groups(offsets: str) -> None:

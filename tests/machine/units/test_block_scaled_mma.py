@@ -10,11 +10,13 @@ import pytest
 import tilepipe as tp
 from tests.cases.block_scales import CASES, Case, elements, exact, factors, packed, pieces
 from tests.cases.tensor_memory import Handover, empty
+from tests.support.case_classes import by_name
 from tilepipe.errors import PoisonError, RaceError, SimFault
 
 Array = np.ndarray[Any, Any]
 
 
+@pytest.mark.sampled(suite=39, classes=by_name)
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_the_simulator_computes_like_numpy(case: Case) -> None:

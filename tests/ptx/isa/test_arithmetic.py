@@ -202,6 +202,7 @@ def _parts(word: int, count: int, signed: bool) -> list[int]:
     return [int(part) for part in np.array([word], np.uint32).view(dtype)]
 
 
+@pytest.mark.sampled(suite=3, classes=lambda name, end, types, count: [name, end, (types, count)])
 @pytest.mark.parametrize("count", [2, 4])
 @pytest.mark.parametrize("types", ["u32.u32.u32", "s32.s32.s32", "s32.u32.s32", "u32.s32.s32"])
 @pytest.mark.parametrize("end", ["", ".sat", ".add"])

@@ -56,6 +56,7 @@ def same(got: list[int], wanted: list[float], type: str) -> None:
     assert got == [encode(each, type) for each in wanted]
 
 
+@pytest.mark.sampled(suite=3, classes=lambda operation, type, mode: [operation, (type, mode)])
 @pytest.mark.parametrize("operation", FACTORIES)
 @pytest.mark.parametrize(("type", "mode"), ROUNDINGS)
 def test_results_are_correctly_rounded(operation: str, type: str, mode: str) -> None:
