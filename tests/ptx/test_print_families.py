@@ -126,7 +126,7 @@ def test_fractions_are_within_the_bounds(family: Family) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(suite=2)
+@pytest.mark.sampled(suite=4)
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_the_print_of_an_example_computes_what_the_simulator_computes(path: Path) -> None:
     """The example itself compares the simulator's result with NumPy's."""

@@ -90,6 +90,7 @@ def test_a_gemm_computes_the_same_and_notes_every_copy_and_mma(cluster: int) -> 
     assert len(fills) == cluster * len([p for p in simulated.phases if p.fills and p.cta == 0])
 
 
+@pytest.mark.sampled(suite=2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "settings"),

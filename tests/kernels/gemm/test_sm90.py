@@ -199,7 +199,13 @@ def test_every_tile_that_the_rules_allow_compiles_without_spills(
 
 
 @pytest.mark.parametrize(
-    "config", [{}, {"bn": 256, "cluster": 2}, {"k_group_size": 2, "stages": 2}], ids=str
+    "config",
+    [
+        {},
+        {"bn": 256, "cluster": 2},
+        pytest.param({"k_group_size": 2, "stages": 2}, marks=pytest.mark.thorough),
+    ],
+    ids=str,
 )
 @pytest.mark.slow
 def test_the_k_loop_has_the_instructions_of_a_hand_written_one(config: dict[str, Any]) -> None:

@@ -83,6 +83,7 @@ def test_every_cluster_compiles_without_spills(cluster: tuple[int, int, int]) ->
     clean(compiled(kind="nvfp4", **shape_of(cluster)))
 
 
+@pytest.mark.sampled(suite=2)
 @pytest.mark.slow
 @pytest.mark.parametrize("out", [BF16, np.float32], ids=["bfloat16", "float32"])
 def test_epilogues_compile_without_spills(out: Any) -> None:
