@@ -21,7 +21,7 @@ from tilepipe.export.conditions import conditions
 from tilepipe.export.manifest import Manifest, Passed, Scalar, Tensor
 from tilepipe.export.rules import Rule
 from tilepipe.export.writing import write
-from tilepipe.host_arguments import plain, plain_int, shown
+from tilepipe.host_arguments import plain, plain_bool, plain_int, shown
 from tilepipe.ir.arrays import byte_strides
 from tilepipe.ir.def_use import tensor_uses
 from tilepipe.ir.expressions import Expr
@@ -43,13 +43,13 @@ def export(
 ) -> Path:
     """`Program.export`."""
     _check_kinds(directory, name, extents, zero)
-    if not isinstance(replace, bool):
+    if plain_bool(replace) is None:
         raise ExportError(
             f"replace= says whether files of another kernel may go: True or False; got"
             f" {shown(replace)}"
         )
     manifest, cubin = described(program, name=name, extents=extents, zero=zero, arch=arch)
-    return write(Path(directory), manifest, cubin, replace=replace)
+    return write(Path(directory), manifest, cubin, replace=bool(replace))
 
 
 def described(

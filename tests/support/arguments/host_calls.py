@@ -159,13 +159,14 @@ CALLS: dict[str, Call] = {
     "Program.export": Call(
         lambda: (
             functools.partial(program().export, exported_to()),  # any text is a directory's
-            {"name": None, "extents": None, "zero": (), "arch": None},
+            {"name": None, "extents": None, "zero": (), "arch": None, "replace": True},
         ),
         {
             "name": {"None", "text"},
             "extents": {"None", "{}"},
             "zero": {"()", "[]"},
             "arch": {"None"},
+            "replace": CONDITIONS,
         },
     ),
     "Program.launch": Call(
