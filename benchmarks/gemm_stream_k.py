@@ -22,6 +22,7 @@ from tilepipe.bench import timing
 from tilepipe.errors import TilepipeError
 from tilepipe.kernels.gemm import heuristics, sm90, stream_k
 from tilepipe.kernels.gemm.config import StreamKConfig
+from tilepipe.kernels.gemm.k_parts import workspace_shapes
 
 SHAPES = (
     "1536,1536,8192",
@@ -77,10 +78,15 @@ class Operands:
 
 
 def chosen(operands: Operands, shape: tuple[int, int, int]) -> list[tp.Program]:
-    """The kernel that `ops.matmul` would take."""
-    config = heuristics.choose(*shape, tp.bfloat16, tp.bfloat16)
-    arrays = zip(operands.a, operands.b, operands.c, strict=True)
-    return [sm90.bind(a, b, c, config) for a, b, c in arrays]
+    """The kernel that `ops.matmul` would take; a workspace for each set, if it takes one."""
+    config, programs = heuristics.choose(*shape, tp.bfloat16, tp.bfloat16), []
+    for a, b, c in zip(operands.a, operands.b, operands.c, strict=True):
+        workspace = None
+        if config.k_parts > 1:
+            parts, tickets = workspace_shapes(c.shape, config)
+            workspace = torch.empty(parts, device="cuda"), torch.zeros(tickets, device="cuda").int()
+        programs.append(sm90.bind(a, b, c, config, workspace=workspace))
+    return programs
 
 
 def shared(operands: Operands, text: str) -> list[tp.Program]:

@@ -139,8 +139,7 @@ class Operands:
         }
         if self.source is not None:
             tensors["source"] = self.source
-        workspace = workspaces.of_launcher(launcher, self.c[0].device, self.sets)
-        return in_turn(launcher, tensors | workspace)
+        return in_turn(launcher, tensors)
 
     def want(self, i: int) -> Any:
         """The float32 product of set `i`."""
@@ -269,9 +268,14 @@ def float32_products(precision: str) -> Iterator[None]:
 
 def in_turn(launcher: Launcher, tensors: Mapping[str, Sequence[Any]]) -> timing.Launch:
     """A launch of our kernel with a set of operands, in the current stream. `tensors`: for each
-    argument of the kernel, the tensor of each set, which live as long as the launch.
+    argument of the kernel, the tensor of each set, which live as long as the launch. The GEMM's
+    workspace, where it takes one, is made here.
     """
-    sets = zip(*(tensors[name] for name in launcher.tensors), strict=True)
+    named = dict(tensors)
+    if not named.keys() >= set(launcher.tensors):
+        first = next(iter(tensors.values()))
+        named |= workspaces.of_launcher(launcher, first[0].device, len(first))
+    sets = zip(*(named[name] for name in launcher.tensors), strict=True)
     # beside their addresses the tensors themselves: memory that nothing holds is given to others
     places = [(found, tuple(x.data_ptr() for x in found)) for found in sets]
     return lambda i: launcher(places[i][1], torch.cuda.current_stream().cuda_stream)
