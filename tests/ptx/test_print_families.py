@@ -22,13 +22,13 @@ from tools.snapshot.families import FAMILIES
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("[0-9]*.py"))
 # Problems of a few tiles with a rest in each extent.
 SMALL: dict[str, dict[str, Any]] = {
-    "gemm": {"m": 264, "n": 296, "k": 208},
-    "gemm_blockwise": {"m": 264, "n": 296, "k": 272},
+    "gemm": {"m": 264, "n": 296, "k": 136},
+    "gemm_blockwise": {"m": 264, "n": 296, "k": 144},
     "gemm_block_scaled": {"m": 264, "n": 200, "k": 352},
     "gemm_gated": {"m": 264, "n": 200, "k": 208},
     "gemm_quantised": {"m": 40, "n": 200, "k": 392},
-    "gemm_grouped": {"m": 420, "n": 136, "k": 200, "experts": 5},
-    "gemm_grouped_blockwise": {"m": 420, "n": 136, "k": 208, "experts": 5},
+    "gemm_grouped": {"m": 420, "n": 136, "k": 136, "experts": 5},
+    "gemm_grouped_blockwise": {"m": 420, "n": 136, "k": 144, "experts": 5},
     "gemm_k_grouped_blockwise": {"m": 136, "n": 200, "k": 624, "experts": 4},
     "gemm_k_grouped": {"m": 136, "n": 200, "k": 420, "experts": 5},
     "gemm_stream_k": {"m": 136, "n": 200, "k": 208},
@@ -36,7 +36,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "layer_norm": {"m": 5, "n": 100},
     "softmax": {"m": 5, "n": 100},
     "cross_entropy": {"m": 5, "n": 100},
-    "attention": {"s_q": 200, "s_kv": 300},
+    "attention": {"s_q": 140, "s_kv": 200},
     "attention_backward": {"s_q": 140, "s_kv": 150},
     "attention_decode": {"s": 280, "lengths": "270,130,0"},
     "append_kv": {},  # these, too
@@ -116,7 +116,7 @@ def test_the_print_of_a_family_computes_what_numpy_computes(
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(suite=1000, classes=lambda family: [] if exact(family) else ["rounded"])
+@pytest.mark.sampled(suite=1000, classes=lambda family: ["gelu"] * (family.name == "gelu"))
 @pytest.mark.parametrize("family", FAMILY_LIST, ids=lambda f: f"{f.key} {f.name}")
 def test_fractions_are_within_the_bounds(family: Family) -> None:
     case = family.case()

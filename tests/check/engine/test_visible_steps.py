@@ -93,7 +93,7 @@ def told() -> set[str]:
     found = kinds_that_tell(launch(BY_HAND)) | kinds_that_tell(
         dynamic.bind("", 2, 1, 1)[0].launch_args
     )
-    for case in {tuple(by_words(case)[:2]): case for case in CASES}.values():
+    for case in {by_words(case)[0]: case for case in CASES}.values():
         found |= kinds_that_tell(case.make(np.random.default_rng(0))[0].launch_args)
     return found
 
