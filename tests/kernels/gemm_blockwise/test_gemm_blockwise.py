@@ -279,9 +279,9 @@ def test_an_unrolled_loop_tries_to_wait_before_the_sums_are_added() -> None:
         ((8192, 4096, 7168), {"bm": 256, "bn": 128, "cluster_n": 2, "unroll": 8, "group": 8}),
         ((4096, 4096, 7168), {"bm": 256, "bn": 128, "cluster_n": 2, "unroll": 8, "group": 8}),
         ((4096, 2112, 7168), {"bm": 128, "bn": 192, "consumers": 2, "group": 8}),
-        ((1024, 2112, 7168), {"bm": 128, "bn": 160, "cluster": 1, "cluster_n": 1}),
-        ((512, 4096, 7168), {"bm": 128, "bn": 128}),
-        ((128, 32768, 512), {"bm": 128, "bn": 128}),
+        ((1024, 2112, 7168), {"bm": 128, "consumers": 2, "cluster": 1, "cluster_n": 1}),
+        ((512, 4096, 7168), {"bm": 128, "bn": 128, "cluster_n": 1}),
+        ((128, 32768, 512), {"bm": 128, "bn": 128, "cluster_n": 1}),
         # so few rows that a block of K is not much work for one warpgroup
         ((128, 4096, 7168), {"bm": 64, "bn": 64, "takes": "k", "cluster": 2}),
         ((128, 2112, 7168), {"bm": 64, "bn": 32, "takes": "k"}),

@@ -91,8 +91,16 @@ def _for_extents(cfg: BlockwiseGemmConfig, problem: Problem) -> BlockwiseGemmCon
 @functools.lru_cache(maxsize=64)
 def _known(out_dtype: tp.DType, chip: tp.Chip) -> tuple[list[BlockwiseGemmConfig], Table]:
     """Every configuration worth a look, and what the model knows of them."""
-    fitting = _fitting(_SHAPES, out_dtype, chip)
+    fitting = [cfg for cfg in _fitting(_SHAPES, out_dtype, chip) if _may_share(cfg)]
     return fitting, Table(fitting, out_dtype, H200_TIMES, chip)
+
+
+def _may_share(cfg: BlockwiseGemmConfig) -> bool:
+    """False for clusters that share A where these were slower than single CTAs on all products
+    that were measured.
+    """
+    small = cfg.takes == "k" or (cfg.bm == BLOCK and cfg.splits == 1)
+    return cfg.cluster_n == 1 or not small
 
 
 def _fitting(
@@ -125,8 +133,7 @@ def _all(shapes: tuple[Settings, ...]) -> Iterator[BlockwiseGemmConfig]:
     """Every configuration of tiles, without its stages and slots."""
     clusters: tuple[Settings, ...] = {"cluster": 1}, {"cluster": 2}, {"cluster_n": 2}
     for shape in shapes:
-        # where the warpgroups take turns along K, sharing A was slower on all that were measured
-        for cluster in clusters[:2] if "takes" in shape else clusters:
+        for cluster in clusters:
             yield BlockwiseGemmConfig(**shape, **cluster, unroll=UNROLL)
 
 
