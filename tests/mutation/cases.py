@@ -44,6 +44,7 @@ FAMILIES: dict[str, dict[str, dict[str, Setting]]] = {
         "cluster along N": _SMALL | {"cluster_n": 2},
         "split K": _SMALL | {"split_k": 2},
         "parts of K": _SMALL | {"k_parts": 2},
+        "parts of K, cluster along M": _SMALL | {"k_parts": 2, "cluster": 2},
         "swapped, gelu": _SMALL | {"swap": "ab", "activation": "gelu", "bn": 64},
         "fp8, promoted": _SMALL | {"dtype": "float8_e4m3", "accumulate": "promote", "bk": 64},
         "float32 out, three stages": (
@@ -246,6 +247,7 @@ NOT_ON_THE_PAGE = {
     ("attention", "dynamic"),
     ("attention", "packed, causal"),
     ("gemm", "parts of K"),
+    ("gemm", "parts of K, cluster along M"),
     ("gemm_grouped", "padded"),
     *(
         (kernel, name)

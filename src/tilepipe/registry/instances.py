@@ -97,20 +97,23 @@ def product_sizes(cfg: OutputTiling, step: int, *, ring: int = 1, swapped: bool 
 
 
 def parts_sizes(cfg: OutputTiling, step: int, parts: int, *, swapped: bool = False) -> Sizes:
-    """m, n and k, where parts of K of a tile meet in global memory: two tiles, each of which has a
-    CTA of its own for all parts, and one whose parts two CTAs have. One cluster has all parts in
-    both: those of two clusters have hundreds of orders, and meet as those of two CTAs do.
+    """m, n and k, where parts of K of a tile meet in global memory: three tiles that one cluster
+    has all parts of, so that it fills its store slots again; and one whose parts two clusters have,
+    where the orders in which their warpgroups may come are few enough; else one.
 
     Args:
         step: elements of K of a stage. parts: of K. swapped: as of `product_sizes`.
     """
     few, many = steps_of(cfg.stages)
-    clusters, found = clusters_of(cfg.cluster_size), Sizes()
-    for tiles, steps in ((2, few), (1, many)):
+    size, found = cfg.cluster_size, Sizes()
+    meet = SMS if size * cfg.sharers <= (4 if parts == 2 else 2) else clusters_of(size)
+    for tiles, steps, clusters in ((3, few, 1), (1, many, meet)):
         rows, cols = cfg.bm * cfg.cluster, tiles * cfg.bn * cfg.cluster_n
         m, n = (cols, rows) if swapped else (rows, cols)
         what = f"{tiles} tile{'s' if tiles > 1 else ''} in {parts} parts"
-        name = f"{what} of {steps} K step{'s' if steps > 1 else ''}, {_ctas(cfg.cluster_size)}"
+        who = f"{clusters} CTA" if size == 1 else f"{clusters} cluster"
+        who += ("s" if clusters > 1 else "") + (f" of {size}" if size > 1 else "")
+        name = f"{what} of {steps} K step{'s' if steps > 1 else ''}, {who}"
         found[name] = Size({"m": m, "n": n, "k": steps * step * parts}, clusters)
     return found
 

@@ -16,6 +16,7 @@ import tilepipe as tp
 from tests.scenarios.support import refuses
 from tilepipe.kernels.gemm import k_parts, sm90 as gemm
 from tilepipe.kernels.gemm.config import GemmConfig
+from tilepipe.registry.catalog import find
 
 BF16 = ml_dtypes.bfloat16
 SMALL: dict[str, Any] = {"bm": 64, "bn": 32, "bk": 32, "stages": 2, "consumers": 1}
@@ -35,7 +36,13 @@ class Bound:
 
 
 def bound(
-    m: int, n: int, k: int, ctas: int = 132, batch: tuple[int, ...] = (), **settings: Any
+    m: int,
+    n: int,
+    k: int,
+    ctas: int = 132,
+    batch: tuple[int, ...] = (),
+    tickets: int = 0,
+    **settings: Any,
 ) -> Bound:
     rng = np.random.default_rng(m + n + k)
     a, b = (rng.standard_normal((*batch, rows, k)).astype(BF16) for rows in (m, n))
@@ -43,10 +50,10 @@ def bound(
     cfg = GemmConfig(**settings)
     chip = tp.H200 if ctas == 132 else dataclasses.replace(tp.H200, sms=ctas, clusters=())
     sums, numbers = k_parts.workspace_shapes(c.shape, cfg)
-    parts, tickets = np.full(sums, np.nan, np.float32), np.zeros(numbers, np.int32)
-    program = gemm.bind(a, b, c, cfg, workspace=(parts, tickets), chip=chip)
+    workspace = np.full(sums, np.nan, np.float32), np.full(numbers, tickets, np.int32)
+    program = gemm.bind(a, b, c, cfg, workspace=workspace, chip=chip)
     want = a.astype(np.float64) @ b.astype(np.float64).swapaxes(-1, -2)
-    return Bound(program, want, c, tickets)
+    return Bound(program, want, c, workspace[1])
 
 
 @pytest.mark.sampled(4, suite=2)
@@ -150,6 +157,18 @@ def test_mistakes_in_the_meeting_are_found(mistake: Any, monkeypatch: pytest.Mon
     assert "k_parts.py" in fault.message
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("mistake", [unpublished, not_acquired])
+def test_mistakes_in_the_meeting_of_clusters_are_found_in_the_shipped_instances(
+    mistake: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faulty(mistake, monkeypatch)
+    number = 20_000 + zlib.crc32(mistake.__name__.encode()) % 10_000
+    _, instances = find("gemm").instances(SMALL | {"k_parts": 2, "cluster": 2, "group": number})
+    faults = [x for i in instances for x in i.make().check().faults]
+    assert {x.kind for x in faults} == {"RaceError"}
+
+
 def test_a_ticket_that_is_not_put_back_is_seen_by_the_next_launch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -164,7 +183,14 @@ def test_a_ticket_that_is_not_put_back_is_seen_by_the_next_launch(
     one = bound(64, 32, 128, 2, **SMALL, k_parts=2, group=99)
     one.program.run()
     assert one.tickets.tolist() == [2]
-    assert not one.right()
+    one.c[:] = np.nan
+    one.program.run()
+    assert np.isnan(one.c).all()  # nobody is the last
+    refuses(
+        lambda: bound(64, 32, 128, 2, **SMALL, k_parts=2, tickets=1),
+        tp.BindError,
+        "gemm: tickets of the workspace must be 0 before a launch",
+    )
 
 
 def test_the_workspace_is_the_callers() -> None:
@@ -225,6 +251,7 @@ def test_what_does_not_go_with_it(settings: dict[str, Any], words: str) -> None:
         {"bn": 200, "swap": "ab", "cluster": 4, "k_parts": 3},
         {"bm": 64, "bn": 224, "swap": "ab", "cluster": 4, "consumers": 1, "k_parts": 5},
         {"bn": 128, "k_parts": 8},
+        {"bm": 64, "bn": 224, "consumers": 1, "k_parts": 8},
     ],
     ids=str,
 )

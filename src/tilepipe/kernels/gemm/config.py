@@ -9,13 +9,13 @@ from typing import ClassVar
 from tilepipe.kernels.common.tiling import MAX_ACCUMULATOR, Sm90Tiling, Sm100Tiling
 
 EARLY = ("none", "b")
-MAX_K_PARTS = 8  # more take registers that ptxas does not find
+MAX_K_PARTS = 8  # more have not been measured
 
 
 @dataclass(frozen=True)
 class GemmConfig(Sm90Tiling):
     """Static settings of the GEMM on Hopper: those of `Sm90Tiling`, of which bn may be any multiple
-    of 8, bm 192 rows for each warpgroup, and split_k any number up to 8, and two more.
+    of 8, bm 192 rows for each warpgroup, and split_k any number up to 8, and three more.
 
     Tiles for few rows and a long K: a cluster along M may share B tiles of any bn that has eight
     rows for each CTA, and CTAs that split K take tiles of which each stores eight columns or more.

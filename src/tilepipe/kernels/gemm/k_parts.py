@@ -16,6 +16,7 @@ from functools import partial
 import numpy as np
 
 import tilepipe as tp
+from tilepipe.host_arguments import shown
 from tilepipe.kernels.common.sm90_gemm import Accumulators, Sm90Gemm, tile_clusters
 from tilepipe.kernels.common.split_k import share_of_k
 from tilepipe.kernels.common.tiling import BLOCK_ROWS
@@ -72,6 +73,8 @@ def bound_workspace(
                 f" {sizes[1]}"
             )
         workspace = np.zeros(sizes[0], np.float32), np.zeros(sizes[1], np.int32)
+    if not isinstance(workspace, tuple) or len(workspace) != 2:
+        raise tp.BindError(f"gemm: workspace is (parts, tickets), got {shown(workspace)}")
     kinds = ("parts", tp.float32), ("tickets", tp.int32)
     for (name, dtype), x, size in zip(kinds, workspace, sizes, strict=True):
         check_array("gemm", name, x, dtypes=(dtype,))
@@ -81,6 +84,8 @@ def bound_workspace(
                 f" k_parts={cfg.k_parts} and these tiles it must be {size}"
             )
     parts, tickets = workspace
+    if isinstance(tickets, np.ndarray) and tickets.any():
+        raise tp.BindError("gemm: tickets of the workspace must be 0 before a launch")
     # a box says that pairs of columns are aligned, so that they go by one access
     return mapped("gemm", "parts", parts, (BLOCK_ROWS, 8), swizzle=0), tickets
 
@@ -200,23 +205,32 @@ class KParts:
         ctx, cfg, lines = self._ctx, self._cfg, lines_of(self._cfg)
         parts: list[tp.Value | int] = [1 - part] if cfg.k_parts == 2 else [*range(cfg.k_parts)]
         firsts = [ctx.let(start + number * lines, "part_line") for number in parts]
-        room = min(AT_ONCE, cfg.registers[1] - cfg.rows * cfg.bn // 128 - OTHERS)
+        addresses = 4 * len(parts) if len(parts) > 2 else 0
+        room = cfg.registers[1] - cfg.rows * cfg.bn // 128 - OTHERS - addresses
+        room = min(AT_ONCE, max(room, LEAST // 2))
         most = max(room * 2 // len(parts) // LEAST * LEAST, LEAST)  # columns
+        parts_at_once = max(room * 2 // most, 1)
         pieces = self._pieces(blocks, most)
         several = max(most // pieces[0].width, 1)
         for together in (pieces[i : i + several] for i in range(0, len(pieces), several)):
-            loaded = [
-                [
-                    ctx.load_global(self._parts, (first + x.line, x.at), (BLOCK_ROWS, x.width))
-                    for first in firsts
+            totals: list[tp.Fragment] = []
+            for at in range(0, len(firsts), parts_at_once):
+                loaded = [
+                    [
+                        ctx.load_global(self._parts, (first + x.line, x.at), (BLOCK_ROWS, x.width))
+                        for first in firsts[at : at + parts_at_once]
+                    ]
+                    for x in together
                 ]
-                for x in together
-            ]
-            for x, (total, *others) in zip(together, loaded, strict=True):
+                for i, found in enumerate(loaded):
+                    if not at:
+                        totals.append(found.pop(0))
+                    for other in found:
+                        totals[i] += other
+            for x, total in zip(together, totals, strict=True):
                 if cfg.k_parts == 2:
-                    others.append(ctx.fragment(x.acc.cols(x.col, x.width)))
-                for other in others:
-                    total += other
+                    own = ctx.fragment(x.acc.cols(x.col, x.width))
+                    total += own
                 x.acc.set(total, col=x.col)
 
     def _pieces(self, blocks: Sequence[Sequence[tp.Fragment]], most: int) -> list[Piece]:

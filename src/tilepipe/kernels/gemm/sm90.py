@@ -224,8 +224,8 @@ def bind(
             each row.
         workspace: with k_parts above 1, (parts, tickets), arrays of the shapes of
             `k_parts.workspace_shapes`, float32 and int32, the tickets 0; the kernel leaves them at
-            0. Launches that may run at the same time need one each. None: made here, for NumPy
-            arrays.
+            0. Launches that may run at the same time need one each. It is of the tiles of C, so an
+            export leaves m and n fixed. None: made here, for NumPy arrays.
         chip: whose limits, and as many SMs, hold; that of the arrays unless given, as for
             `KernelFunction.bind`.
 
