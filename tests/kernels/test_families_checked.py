@@ -1,5 +1,5 @@
 """No false alarm: every family of the shipped kernels that the tests run is verified, by one
-execution of each of its instances.
+execution of each of its instances wherever one can decide.
 """
 
 from __future__ import annotations
@@ -132,7 +132,9 @@ def test_a_family_is_verified(case: Case) -> None:
     kernel, settings = case
     _, instances = find(kernel).instances(settings)
     verdicts = [check.check(x.make().launch_args, instance=x.name) for x in instances]
+    # which part of K comes last, and adds them up, is open
+    method = "explored" if settings.get("k_parts", 1) > 1 else "single-execution"
     assert [(v.verdict, v.method, [f.message for f in v.faults]) for v in verdicts] == [
-        ("verified", "single-execution", [])
+        ("verified", method, [])
     ] * 2
     assert too_small(verdicts) == ""
