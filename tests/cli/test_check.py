@@ -181,7 +181,10 @@ def test_an_interruption_says_what_was_being_checked(
 
     monkeypatch.setattr("tilepipe.check.parallel.recipes.decide", interrupted)
     code, out, err = tilepipe("check", "gemm", "--json")
-    assert (code, out) == (130, "")
+    assert code == 130
+    told = json.loads(out)["error"]
+    assert (told["type"], told["message"]) == ("KeyboardInterrupt", "interrupted")
+    assert [x for x in told["notes"] if x.startswith("interrupted: 0 of 2 instances")]
     assert (
         "interrupted: 0 of 2 instances have been checked, not yet '2 tiles per CTA, 3 K steps, 2"
         " CTAs'" in err

@@ -137,7 +137,7 @@ def test_it_is_announced_once_it_is_known_and_then_now_and_then(
     for done in range(1, 31):
         slow(done, 30)
     said = capsys.readouterr().err.splitlines()
-    assert said[0] == "simulating CTAs: 1 of 30, about 116 s to go"
+    assert said[0] == "simulating CTAs: 2 of 30, about 56 s to go"  # after the first: 2 s each
     assert len(said) == 3
     quick(30, 30)
     assert capsys.readouterr().err == ""

@@ -20,10 +20,10 @@ from tools.docs.readme import ROOT, blocks
 @pytest.fixture
 def kept(file: Path, tilepipe: Call) -> Path:
     """A counterexample of the second of two instances."""
-    path = Path("race.json")
+    path = Path("a race.json")
     code, out, err = tilepipe("check", f"{file}:both", "-s", "early=true", "--save", path)
     assert code == 1
-    assert f"Saved in {path}; `tilepipe replay {path}` shows it again" in out
+    assert f"Saved in {path}; `tilepipe replay '{path}'` shows it again" in out
     assert err == ""
     return path
 

@@ -53,8 +53,9 @@ def test_what_cannot_be_ranked(tilepipe: Call) -> None:
         (["-s", "bn=64,128", "--limit", "1"], "these are 2 choices, and --limit is 1"),
         (
             ["-s", "bn=64,64"],
-            "several values, as -s stages=4,8; gemm has accumulate, accumulators, bk, bm, bn, ",
+            "several values, as -s stages=4,8; gemm has accumulate, bk, bm, bn, ",
         ),
+        (["-s", "arch=sm100"], "gemm has accumulators, bk, bm, bn, "),
         (["-s", "bn=64,zz"], "setting bn: 'zz' is not an integer"),
         (["-s", "bn=64,"], "setting bn: a value is missing beside a comma in '64,'"),
         (["-s", "wide=1,2"], "kernel 'gemm' has no setting 'wide'; it has m, "),

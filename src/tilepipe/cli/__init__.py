@@ -30,11 +30,12 @@ from tilepipe.cli import (
     tune as tune,
     warm as warm,
 )
-from tilepipe.cli.common import app, err, notes, print_json_error, wants_json
+from tilepipe.cli.common import InterruptedCommand, app, err, notes, print_json_error, wants_json
 from tilepipe.errors import SimFault, TilepipeError
 
 __all__ = ["app", "main"]
 BROKEN_PIPE = 141
+INTERRUPTED = 130
 
 
 def main() -> None:
@@ -57,7 +58,7 @@ def main() -> None:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
-        raise SystemExit(130) from None
+        raise SystemExit(INTERRUPTED) from None
 
 
 @runtime_checkable
@@ -76,8 +77,10 @@ def _parsed() -> int:
     """Runs the command that the arguments of the process name: the exit code."""
     try:
         code = app(prog_name="tilepipe", standalone_mode=False)
-    except typer.Abort:
-        return 130
+    except typer.Abort:  # which older versions of typer make of Ctrl-C
+        return _interrupted(KeyboardInterrupt())
+    except InterruptedCommand as stopped:
+        return _interrupted(stopped.error)
     except TilepipeError as error:
         err.print(f"error: {type(error).__name__}: {error}", style="red")
         notes(error)
@@ -93,7 +96,20 @@ def _parsed() -> int:
         if wants_json():
             print_json_error(error, error.format_message())
         return error.exit_code
+    if code == INTERRUPTED:  # newer ones
+        return _interrupted(KeyboardInterrupt())
     return code if isinstance(code, int) else 0
+
+
+def _interrupted(error: KeyboardInterrupt) -> int:
+    """Says what was interrupted: the exit code."""
+    if getattr(error, "__notes__", []):
+        notes(error)
+    else:
+        err.print("interrupted")
+    if wants_json():
+        print_json_error(error, "interrupted")
+    return INTERRUPTED
 
 
 def _warn(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:

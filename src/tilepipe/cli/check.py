@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from rich.text import Text
 
 from tilepipe.cli import common
 from tilepipe.cli.common import (
+    InterruptedCommand,
     Json,
     Settings,
     Source,
@@ -23,7 +25,6 @@ from tilepipe.cli.common import (
     app,
     counting,
     err,
-    notes,
     out,
     print_json,
     print_list,
@@ -143,8 +144,7 @@ def check(
             except TooSmallError as error:
                 raise BindError(f"{error}; or check it as it is with --small.") from None
             except KeyboardInterrupt as error:
-                notes(error)
-                raise typer.Exit(130) from None
+                raise InterruptedCommand(error) from None
         combined = checker.combine(verdicts)
         if combined.ok and found.own_launches and not small and max(v.grid for v in verdicts) == 1:
             combined = replace(combined, advice=[*combined.advice, ONE_CTA])
@@ -337,12 +337,12 @@ def show_fault(fault: Fault) -> None:
 
 def _show_where(found: Target, settings: list[str], kept: Path | None) -> None:
     if kept is not None:
-        out.print(f"\nSaved in {kept}; `tilepipe replay {kept}` shows it again.")
+        out.print(f"\nSaved in {kept}; `tilepipe replay {shlex.quote(str(kept))}` shows it again.")
     else:
-        given = "".join(f" -s {text}" for text in settings)
+        given = "".join(f" -s {shlex.quote(text)}" for text in settings)
         if found.source is not Source.program:
             given += f" --from {found.source.value}"
         err.print(
-            f"\n`tilepipe check {found.what}{given} --save FILE.json` keeps it, `tilepipe replay"
-            " FILE.json` shows it again."
+            f"\n`tilepipe check {shlex.quote(found.what)}{given} --save FILE.json` keeps it,"
+            " `tilepipe replay FILE.json` shows it again."
         )

@@ -174,6 +174,16 @@ def print_json(report: Mapping[str, Any]) -> None:
     print(json.dumps(_plain(report), ensure_ascii=False, allow_nan=False))
 
 
+class InterruptedCommand(Exception):
+    """Ctrl-C in a command that says what it was doing, in the notes of `error`. typer would keep
+    the exit code alone.
+    """
+
+    def __init__(self, error: KeyboardInterrupt) -> None:
+        super().__init__()
+        self.error = error
+
+
 def print_json_error(error: object, message: str) -> None:
     """The object that a command with --json prints where it ends in an error."""
     loc = error.loc if isinstance(error, TilepipeError) else None
@@ -232,15 +242,21 @@ def counting(text: str, quiet: bool) -> Iterator[Callable[[int, int], None] | No
 
 def _beats(text: str) -> Callable[[int, int], None]:
     """Says how far something is that is going to take more than `LONG` seconds: as soon as that is
-    known, and then every `HEARTBEAT` seconds.
+    known, and then every `HEARTBEAT` seconds. What comes first takes longer than the rest, since it
+    has the preparation: how long the rest takes is known by what follows it.
     """
-    began = said = time.perf_counter()
-    told = False
+    began = said = since = time.perf_counter()
+    first, told = 0, False
 
     def report(done: int, total: int) -> None:
-        nonlocal said, told
+        nonlocal said, told, first, since
         now = time.perf_counter()
-        left = (now - began) * (total - done) / max(done, 1)
+        if not first:
+            first, since = done, now
+            if now - began < LONG:
+                return
+        new, spent = (done - first, now - since) if done > first else (done, now - began)
+        left = spent * (total - done) / max(new, 1)
         due = done < total and now - said >= (HEARTBEAT if told else SETTLED)
         if due and (told or now - began + left >= LONG):
             told, said = True, now

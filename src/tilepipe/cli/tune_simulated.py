@@ -36,7 +36,7 @@ def rank_simulated(spec: KernelSpec, settings: Sequence[str], limit: int, as_jso
     if len(every) < 2:
         raise BindError(
             "tune --simulate ranks choices of tiles: give some of them several values"
-            f"{_example(spec, every[0])}; {spec.name} has {', '.join(sorted(spec.tiles))}"
+            f"{_example(spec, every[0])}; {spec.name} has {', '.join(_tiles(spec, every[0]))}"
         )
     if len(every) > limit:
         raise BindError(f"these are {len(every)} choices, and --limit is {limit}: give fewer")
@@ -120,6 +120,13 @@ def _example(spec: KernelSpec, settings: Sequence[str]) -> str:
             if all(_can_be_made(spec, [*settings, f"{name}={value}"]) for value in values):
                 return f", as -s {name}={values[0]},{values[1]}"
     return ""
+
+
+def _tiles(spec: KernelSpec, settings: Sequence[str]) -> list[str]:
+    """The tile settings of the architecture that the settings name."""
+    parsed = spec.parse(list(settings))
+    config, _ = spec.configure({"arch": parsed["arch"]} if "arch" in parsed else {}, None)
+    return sorted(spec.tiles & config.keys())
 
 
 def _can_be_made(spec: KernelSpec, settings: list[str]) -> bool:

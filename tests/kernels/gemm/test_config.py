@@ -47,7 +47,8 @@ def test_settings_that_no_kernel_can_have(settings: dict[str, Any], words: str) 
         ({"bn": 264}, "bn must be a multiple of 8 in 8..256, or of 32 in 256..512"),
         (
             {"bm": 512, "bn": 16},
-            "bm must be 64, 128 or 192 rows for each of the 2 warpgroups of a tile",
+            "bm must be 64, 128 or 192 rows for each of the 2 warpgroups of a tile: 128, 256 or"
+            " 384",
         ),
         (
             {"consumers": 3, "bm": 192, "bn": 216},

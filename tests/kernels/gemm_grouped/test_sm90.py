@@ -287,7 +287,10 @@ def test_arguments_that_do_not_fit(arguments: dict[str, Any], words: str) -> Non
     ("given", "rule"),
     [
         ({"cluster": 0}, "cluster must be at least 1"),
-        ({"bm": 100}, "bm must be 64 or 128 rows for each of the 2 warpgroups of a tile"),
+        (
+            {"bm": 100},
+            "bm must be 64 or 128 rows for each of the 2 warpgroups of a tile: 128 or 256",
+        ),
         (
             {"schedule": "pingpong", "consumers": 3, "bm": 192},
             "schedule pingpong takes 2 consumers",

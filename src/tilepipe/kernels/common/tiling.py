@@ -108,6 +108,8 @@ class Sm90Tiling(Settings):
             if self.sharers == 1
             else f"for each of the {self.sharers} warpgroups of a tile"
         )
+        heights = [str(x * self.sharers) for x in self.row_choices]
+        whole = "" if self.sharers == 1 else f": {', '.join(heights[:-1])} or {heights[-1]}"
         tiles = {
             "schedule pingpong takes 2 consumers": (
                 self.schedule != "pingpong" or self.consumers == 2
@@ -115,7 +117,7 @@ class Sm90Tiling(Settings):
             "split_k above 1 takes schedule cooperative": (
                 self.split_k == 1 or self.schedule != "pingpong"
             ),
-            f"bm must be {rows} or {self.row_choices[-1]} rows {each}": (
+            f"bm must be {rows} or {self.row_choices[-1]} rows {each}{whole}": (
                 self.rows in self.row_choices and self.bm % self.sharers == 0
             ),
             f"bn must be a multiple of {unit} in {unit}..256, or of 32 in 256..512": (

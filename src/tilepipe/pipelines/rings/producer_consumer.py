@@ -389,8 +389,9 @@ def check_announced(handle: StageHandle) -> None:
     ):
         raise HandleError(
             f"{handle.describe()} is released, but nothing has arrived on its full barrier: the"
-            f" consumer would wait for '{handle.pipe._full.name}' forever. Call expect_bytes(n) on"
-            " the stage before its TMA loads (it is the arrival), or mbar().arrive().",
+            f" consumer would wait for '{handle.pipe._full.name}' forever. Where TMA loads fill"
+            " the stage, call expect_bytes(n) on it before them: it is the arrival. Where ctx.store"
+            " fills it, call mbar().arrive() after the stores.",
             caller(),
         )
 
