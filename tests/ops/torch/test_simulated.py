@@ -258,6 +258,28 @@ def test_a_long_run_is_announced_once() -> None:
         again(1, 1000)
 
 
+def test_the_first_cta_has_the_preparation() -> None:
+    """Which the others do not have: the run takes 6 s, of which the first CTA takes 5."""
+    times = itertools.chain([0.0, 5.0], itertools.count(5.1, 0.1))
+    report = simulated.announcing("matmul", None, times.__next__)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for done in range(1, 12):
+            report(done, 11)
+
+
+def test_a_warning_is_of_the_line_that_called_pytorch() -> None:
+    """An operator of PyTorch's dispatcher calls back from a file of PyTorch's."""
+    report = simulated.announcing("matmul", None, itertools.count(0.0, 50.0).__next__)
+    called = compile("def called(report): report(1, 1000)", f"{simulated._TORCH}_ops.py", "exec")
+    space: dict[str, Any] = {}
+    exec(called, space)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        space["called"](report)
+    assert [w.filename for w in warned] == [__file__]
+
+
 def test_a_short_run_is_not_announced() -> None:
     report = simulated.announcing("matmul", None, itertools.count(0.0, 0.5).__next__)
     for done in range(1, 19):

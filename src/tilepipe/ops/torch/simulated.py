@@ -32,6 +32,7 @@ OPTIONS: ContextVar[tuple[int, Progress | None]] = ContextVar("OPTIONS", default
 
 _announced: set[str] = set()
 _PACKAGE = f"{Path(__file__).resolve().parents[2]}{os.sep}"
+_TORCH = f"{Path(torch.__file__).resolve().parent}{os.sep}"
 
 
 class SlowSimulationWarning(UserWarning):
@@ -110,14 +111,23 @@ def announcing(
     operation: str, progress: Progress | None, clock: Callable[[], float] = time.perf_counter
 ) -> Progress:
     """A `progress` that also warns where the run is going to take long: the CTAs that are done say
-    how long one takes. An operation says so once in a process.
+    how long one takes, but for the first, which has the preparation. An operation says so once in a
+    process.
     """
     started = clock()
+    first: tuple[int, float] | None = None
 
     def report(done: int, total: int) -> None:
+        nonlocal first
         if operation not in _announced:
             spent = clock() - started
-            whole = spent * total / max(done, 1)
+            before = first
+            if first is None:
+                first = done, spent
+            if before is None or done <= before[0]:
+                whole = spent * total / max(done, 1) if spent >= LONG_S else 0.0
+            else:
+                whole = spent + (spent - before[1]) * (total - done) / (done - before[0])
             if spent >= SETTLED_S and whole >= LONG_S:
                 _announced.add(operation)
                 warnings.warn(
@@ -136,10 +146,10 @@ def announcing(
 
 def _callers_level() -> int:
     """How far up the stack the caller of the operation is, for a warning of the function that asks:
-    the first frame outside of tilepipe.
+    the first frame outside of tilepipe, and of PyTorch's dispatcher, which calls it back.
     """
     level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith((_PACKAGE, _TORCH)):
         level, frame = level + 1, frame.f_back
     return level
 
