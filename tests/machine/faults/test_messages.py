@@ -220,6 +220,25 @@ def test_an_arrive_by_all_threads_on_a_count_of_one(warps: int, elect: str) -> N
     assert advice in text
 
 
+def test_an_arrive_on_the_barrier_of_the_other_side() -> None:
+    """The reader hands the tile back on the barrier by which it got it; `free` gets nothing."""
+    b = Builder()
+    ready, free = b.barriers("ready"), b.barriers("free")
+    b.setup_done()
+    with b.role("load", warps=1):
+        with b.elect():
+            b.arrive(b.bar(ready))
+        b.wait(b.bar(free), 0)
+    with b.role("compute", warps=1):
+        b.wait(b.bar(ready), 0)
+        b.arrive(b.bar(ready))
+    text = caught(b, BarrierError)
+    assert "over-arrival on ready" in text
+    assert "No op of the kernel arrives on free, on which role 'load' waits (" in text
+    assert "): is that the barrier which was meant?" in text
+    assert "let one of them" not in text
+
+
 def stored(
     steps: tuple[str, ...], by_itself: bool = False
 ) -> tuple[Builder, dict[str, np.ndarray]]:

@@ -16,7 +16,7 @@ from tilepipe.machine.barriers.state import (
     TmaLoadUnit,
 )
 from tilepipe.machine.cta import Cta
-from tilepipe.machine.faults import counts, root_causes as causes, waits
+from tilepipe.machine.faults import counts, root_causes as causes, view, waits
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.sites import Site
 from tilepipe.machine.thread_masks import warps_of
@@ -102,7 +102,8 @@ def cannot_arrive(
     open_ = f"\n  The phase is still open because of its bytes: {_bytes(bar)}" if bar.tx else ""
     arrived = f"\n{_arrivals(bar.arrivals)}" if bar.arrivals else ""
     remedy = (
-        _all_arrive(bar, n, mask)
+        _meant(m, bar)
+        or _all_arrive(bar, n, mask)
         or waits.repeated(m, ag)
         or causes.completed_by_bytes(m, [bar])
         or _low(m, bar, " Or one side arrives twice, without having waited for the phase before.")
@@ -128,6 +129,24 @@ def _low(m: Machine, bar: Mbarrier, otherwise: str) -> str:
     bars = [bar, *(other for cta in m.ctas for other in cta.bars if other is not bar)]
     low = counts.too_low(m, bars)
     return f"{low}{otherwise}" if low else ""
+
+
+def _meant(m: Machine, bar: Mbarrier) -> str:
+    """The barrier that was probably meant: another one of the CTA, for which some op waits, and
+    which no op of the program brings anything.
+    """
+    waits_on: dict[str, Site] = {}
+    for site in m.world.program.sites:
+        if Sync.WAIT in site.sync and site.barrier not in ("", bar.array):
+            waits_on.setdefault(site.barrier, site)
+    for other in () if m.world.program.addressed else m.ctas[bar.cta.rank].bars:
+        wait = waits_on.get(other.array)
+        if wait is not None and other.state == LIVE and not view.sources(m, other):
+            return (
+                f"No op of the kernel arrives on {other.array}, on which role '{wait.role}' waits"
+                f" ({wait.loc.short}): is that the barrier which was meant?"
+            )
+    return ""
 
 
 def _all_arrive(bar: Mbarrier, n: int, mask: int) -> str:
