@@ -88,6 +88,8 @@ def announced(how: str) -> tuple[Builder, dict[str, np.ndarray]]:
         elif how == "announced late":
             b.arrive(b.bar(full))
             b.expect(b.bar(full), 512, arrive=False)
+        elif how == "arrived before":
+            b.arrive(b.bar(full))
         b.load_tile(src, (0, 0), b.tile(tile), b.bar(full))
         if how == "only arrived":
             b.arrive(b.bar(full))
@@ -126,6 +128,20 @@ def test_bytes_announced_after_the_arrive(seed: int) -> None:
         text,
     )
     assert "the bytes count for phase 1, which role 'use' has not waited for" in text
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_an_arrive_before_a_copy_whose_bytes_nobody_announces(seed: int) -> None:
+    """`use` does wait for the phase, so advice to wait for it would lead nowhere."""
+    b, arrays = announced("arrived before")
+    text = caught(b, RaceError, seed=seed, **arrays)
+    assert re.search(
+        r"The arrive by role 'load' at test_messages\.py:\d+ completed phase 0 of full, for which"
+        r" no bytes had been announced: the copy counts for phase 1, which role 'use' has not",
+        text,
+    )
+    assert "In the place of that arrive, call expect_bytes: it announces the bytes" in text
+    assert "must wait for that phase first" not in text
 
 
 def test_a_role_that_waits_for_itself() -> None:

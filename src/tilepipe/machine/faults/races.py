@@ -51,18 +51,25 @@ def resolved(slot: Slot, a: Access) -> str:
 
 def _late_expect(m: Machine, access: Access, reader: Actor) -> str | None:
     """The advice for a copy whose bytes were announced after the arrive that completed the phase
-    they were meant for.
+    they were meant for, or not at all.
     """
     for bar in (bar for cta in m.ctas for bar in cta.bars):
         if (
             any(u.write is access for u in bar.copies)
-            and bar.expected
             and not bar.arrivals
             and bar.last_arrivals
             and not bar.last_copies
         ):
             agent, site, *_ = bar.last_arrivals[-1]
             only = bar.cta.words["mbarrier.expect_tx"]
+            if not bar.expected:
+                return (
+                    f"The arrive by {agent} at {site.loc.short} completed phase {bar.phase - 1} of"
+                    f" {bar.where}, for which no bytes had been announced: the copy counts for"
+                    f" phase {bar.phase}, which {reader} has not waited for. In the place of that"
+                    f" arrive, call {bar.cta.words['mbarrier.arrive.expect_tx']}: it announces the"
+                    " bytes and arrives."
+                )
             return (
                 f"The arrive by {agent} at {site.loc.short} completed phase {bar.phase - 1} of"
                 f" {bar.where} before"
