@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from tilepipe import files
 from tilepipe.errors import ExportError
 from tilepipe.export.c_code import check_names, header, source
-from tilepipe.export.manifest import Manifest, Scalar, Tensor, parameter_fields, read
+from tilepipe.export.manifest import FORMAT, Manifest, Scalar, Tensor, parameter_fields, read
 
 LAUNCHER = Path(__file__).parent / "launch"
 _SHARED = ("tilepipe_launch.h", "tilepipe_launch.c")  # by all kernels of a directory
+_MARK = "/* Loads and launches kernels that `tilepipe export` has written"  # how both begin
+# fields of a manifest by which launches of the same code differ
+_LAUNCH = "sms", "threads", "cluster", "smem_bytes", "cooperative", "grid", "conditions"
 _CURE = (
     "Give this one a name of its own (name=, or --name), or replace {} (replace=True, --replace)."
 )
@@ -42,6 +47,7 @@ def write(directory: Path, manifest: Manifest, cubin: bytes, *, replace: bool = 
     }
     if not replace:
         _refuse_others(path, manifest, kernel)
+        _refuse_other_launchers(directory)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name in _SHARED:
@@ -82,6 +88,32 @@ def _refuse_others(path: Path, manifest: Manifest, kernel: dict[Path, bytes]) ->
         )
 
 
+def _refuse_other_launchers(directory: Path) -> None:
+    """Raises ExportError where the launcher's files are somebody's own, or those of a version of
+    tilepipe whose kernels, which may lie beside them, need that launcher.
+    """
+    for name in _SHARED:
+        path = directory / name
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            text = None
+        if not path.exists() or text == (LAUNCHER / name).read_text(encoding="utf-8"):
+            continue
+        if text is None or not text.startswith(_MARK):
+            raise ExportError(
+                f"{path} is there, and is not the launcher that tilepipe writes. Export into"
+                " another directory, or replace it (replace=True, --replace)."
+            )
+        found = re.search(r"#define TILEPIPE_FORMAT (\d+)", text)
+        if found is not None and int(found[1]) != FORMAT:
+            raise ExportError(
+                f"{path} is the launcher of format {found[1]}, and this version of tilepipe writes"
+                f" format {FORMAT}: kernels that were exported there need theirs. Export those"
+                " again and replace it (replace=True, --replace), or take another directory."
+            )
+
+
 def _differences(there: Manifest, here: Manifest) -> Iterator[str]:
     """The differences of two kernels, in words: the ones that a user knows of first."""
     if there.kernel != here.kernel:
@@ -96,6 +128,12 @@ def _differences(there: Manifest, here: Manifest) -> Iterator[str]:
             yield f"its {name} is {_shown(old)}, and of this one {_shown(new)}"
     if there.source_sha256 != here.source_sha256:
         yield "its arguments are the same and its code is not (another setting, or version)"
+    old_fields, new_fields = json.loads(there.to_text()), json.loads(here.to_text())
+    for name in _LAUNCH:
+        was, now = old_fields[name], new_fields[name]
+        if was != now:
+            plain = not isinstance(was, dict | list)
+            yield f"its {name} is {was}, and of this one {now}" if plain else f"its {name} differs"
 
 
 def _shown(x: Tensor | Scalar | None) -> str:
@@ -106,4 +144,5 @@ def _shown(x: Tensor | Scalar | None) -> str:
             return f"{x.param.dtype} {x.value} unless given"
     extents = ", ".join(map(str, x.extents))
     strides = "" if x.strides is None else f" with strides {x.strides}"
-    return f"{x.param.dtype} ({extents}){strides}"
+    zeros = ", zeros at the start" if x.zero else ""
+    return f"{x.param.dtype} ({extents}){strides}{zeros}"
