@@ -103,9 +103,19 @@ def test_shipped_kernels(tilepipe: Call, kernel: str, free: list[str], zero: lis
 
 
 @pytest.mark.slow
-def test_tickets_hold_zeros_where_parts_of_k_meet(tilepipe: Call) -> None:
-    tilepipe("export", "gemm", "-s", "k_parts=2", "-o", "out")
-    found = json.loads(Path("out/gemm.json").read_text())
+@pytest.mark.parametrize(
+    ("kernel", "given", "free"),
+    [
+        ("gemm", ["-s", "k_parts=2"], "; k chosen at each launch"),
+        ("attention_decode", ["--fixed"], "; every extent fixed"),
+    ],
+)
+def test_tickets_hold_zeros_where_parts_meet(
+    tilepipe: Call, kernel: str, given: list[str], free: str
+) -> None:
+    _, said, _ = tilepipe("export", kernel, *given, "-o", "out")
+    assert free in said
+    found = json.loads(Path(f"out/{kernel}.json").read_text())
     assert [x["name"] for x in found["parameters"] if x.get("zero")] == ["tickets"]
 
 

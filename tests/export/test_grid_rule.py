@@ -133,6 +133,27 @@ def test_a_grid_that_raises_for_some_extents() -> None:
     )
 
 
+def test_a_grid_that_refuses_some_extents_says_why_in_its_own_words() -> None:
+    def grid(a: tp.TensorMap) -> int:
+        if a.shape[0] != 32:
+            raise tp.BindError(f"rows are 32, got {a.shape[0]} and {a.shape[0] + 1}")
+        return 1
+
+    with pytest.raises(tp.ExportError) as error:
+        rule_of(grid)
+    assert str(error.value) == "rows are 32, got rows and a number known at the launch"
+
+
+def test_an_extent_is_equal_to_itself() -> None:
+    def grid(a: tp.TensorMap) -> int:
+        rows, half = a.shape[0], a.shape[0] // 2
+        if rows != a.shape[0] * 1 or half > rows // 2 or half < rows // 2:
+            raise tp.BindError("other rows")
+        return rows if rows == a.shape[0] and half <= rows // 2 and half >= rows // 2 else 1
+
+    assert rule_of(grid) == "rows"
+
+
 def test_too_many_comparisons() -> None:
     def grid(a: tp.TensorMap) -> int:
         rows = a.shape[0]

@@ -214,7 +214,11 @@ def test_numpy_arrays_are_copied_there_and_back(
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({}, "exported kernel 'scaled' needs x, out; it takes x, out, by"),
+        (
+            {},
+            "exported kernel 'scaled' needs x: float32 (rows, 64); out: float32 (rows, 64); it"
+            " takes x, out, by",
+        ),
         ({"y": 1}, "exported kernel 'scaled' does not know y; it takes x, out, by"),
         ({"outs": 1}, "does not know outs; it takes x, out, by. Did you mean out?"),
         ({"x": OnGpu(16, (8, 32))}, "x.shape[1] is 32; it was exported for 64"),

@@ -105,9 +105,7 @@ def export(
         f" machine code; {words} ({seconds:.1f} s)"
     )
     for tensor in manifest.tensors:
-        dims = ", ".join(map(str, tensor.extents))
-        note = ", all 0 before the first launch" if tensor.zero else ""
-        out.print(f"  {tensor.param.name}: {tensor.param.dtype} ({dims}){note}")
+        out.print(f"  {tensor.param.name}: {tensor}")
     for scalar in manifest.scalars:
         out.print(f"  {scalar.param.name}: {scalar.param.dtype}, {scalar.value} unless given")
     for setting, why in extents.fixed.items():

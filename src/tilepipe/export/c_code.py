@@ -118,14 +118,7 @@ def header(manifest: Manifest) -> str:
 def _field(x: Tensor | Scalar) -> str:
     if isinstance(x, Scalar):
         return f"{_c_type(x)} {x.param.name}; /* {_literal(x)} as exported */"
-    notes = [f"{x.param.dtype.name} ({', '.join(map(str, x.extents))})"]
-    if x.memory != tuple(range(x.param.rank)):
-        notes.append(f"in memory ({', '.join(str(x.extents[axis]) for axis in x.memory)})")
-    if x.zero:
-        notes.append("all 0 before the first launch")
-    if x.written:
-        notes.append("written")
-    return f"tilepipe_tensor {x.param.name}; /* {', '.join(notes)} */"
+    return f"tilepipe_tensor {x.param.name}; /* {x}{', written' if x.written else ''} */"
 
 
 def _c_type(x: Scalar) -> str:

@@ -141,11 +141,13 @@ class ExportedKernel:
         manifest = self.manifest
         names = [x.param.name for x in manifest.parameters]
         unknown = [n for n in arguments if n not in names]
-        missing = [x.param.name for x in manifest.tensors if arguments.get(x.param.name) is None]
+        missing = [
+            f"{x.param.name}: {x}" for x in manifest.tensors if arguments.get(x.param.name) is None
+        ]
         if unknown or missing:
             raise BindError(
                 f"exported kernel '{manifest.name}' "
-                + (f"does not know {unknown[0]}" if unknown else f"needs {', '.join(missing)}")
+                + (f"does not know {unknown[0]}" if unknown else f"needs {'; '.join(missing)}")
                 + f"; it takes {', '.join(names)}"
                 + (question(unknown[0], names) if unknown else "")
             )

@@ -38,6 +38,15 @@ class Tensor:
     written: bool = False
     zero: bool = False
 
+    def __str__(self) -> str:
+        """What an array for it has to be: "float32 (m, 64), all 0 before the first launch"."""
+        notes = [f"{self.param.dtype.name} ({', '.join(map(str, self.extents))})"]
+        if self.memory != tuple(range(self.param.rank)):
+            notes.append(f"in memory ({', '.join(str(self.extents[i]) for i in self.memory)})")
+        if self.zero:
+            notes.append("all 0 before the first launch")
+        return ", ".join(notes)
+
 
 @dataclass(frozen=True, slots=True)
 class Scalar:

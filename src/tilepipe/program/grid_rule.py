@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from tilepipe.errors import ExportError, TilepipeError
+from tilepipe.errors import BindError, ExportError, TilepipeError
 from tilepipe.export.rules import Op, Rule, binary, negated
 from tilepipe.host_arguments import plain_int, shown
 from tilepipe.ir.location import caller
@@ -17,6 +17,8 @@ from tilepipe.lang.arguments.tensor_map import TensorMap
 from tilepipe.program.arguments import resolved
 
 _MOST_PATHS = 64
+# comparisons: their outcome for equal sides
+_OF_EQUALS = {"eq": True, "le": True, "ge": True, "ne": False, "lt": False, "gt": False}
 _INSTEAD = (
     "An exported grid is integer arithmetic on extents: + - * // % and comparisons, min, max and"
     " `-(-a // b)` for a quotient rounded up"
@@ -40,6 +42,10 @@ class _Path:
     def outcome(self, condition: Rule) -> bool:
         if not isinstance(condition, str | Op):
             return bool(condition)
+        if isinstance(condition, Op) and condition.name in _OF_EQUALS:
+            left, right = condition.args
+            if left == right:
+                return _OF_EQUALS[condition.name]
         if not self._decided:
             raise _Undecided(condition)
         return self._decided.pop(0)
@@ -124,6 +130,9 @@ class Extent:
     def __ne__(self, other: object) -> Extent:  # type: ignore[override]
         return self._with("ne", other)
 
+    def __str__(self) -> str:
+        return self._rule if isinstance(self._rule, str) else "a number known at the launch"
+
     def __bool__(self) -> bool:
         return self._path.outcome(self._rule)
 
@@ -196,6 +205,8 @@ def _explored(call: Callable[[_Path], Rule], decided: tuple[bool, ...]) -> Rule:
         return call(_Path(decided))
     except _Undecided as undecided:
         condition = undecided.condition
+    except BindError as error:  # what the kernel itself refuses, in its words
+        raise ExportError(str(error)) from error
     except TilepipeError:
         raise
     except Exception as error:

@@ -180,6 +180,7 @@ ATTENTION_DECODE = KernelSpec(
     _make,
     _choose,
     _sizes,
+    zero=("tickets",),
     bench="tilepipe.bench.attention_decode",
     tuning=Tuning(TUNABLE, problem, ("batch", "s")),
 )

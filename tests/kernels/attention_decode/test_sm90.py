@@ -4,6 +4,7 @@ CTAs share sequences, its planted mistakes, and what it says of arguments that d
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -17,10 +18,12 @@ from tilepipe.check.mutation.judging import judge, outputs
 from tilepipe.check.mutation.mutants import mutants
 from tilepipe.check.sizes import too_small
 from tilepipe.check.verdict import combine
+from tilepipe.ir.program import TensorArg
 from tilepipe.kernels.attention_decode.config import DecodeConfig
 from tilepipe.kernels.attention_decode.reference import compare_decode, random_cache
 from tilepipe.kernels.attention_decode.shares import share_size
 from tilepipe.kernels.attention_decode.sm90 import attention_decode, bind
+from tilepipe.program.grid_rule import grid_rule
 from tilepipe.registry.attention_decode import ATTENTION_DECODE as SPEC
 from tilepipe.registry.instances import small_chip
 from tilepipe.registry.spec import Case
@@ -43,6 +46,28 @@ def test_every_family_is_right(family: str) -> None:
     found = case.verify()
     assert found.ok, found
     assert run.advice == []
+
+
+def test_an_export_has_a_ticket_for_each_sequence_and_head(tmp_path: Path) -> None:
+    program = made("default").program
+    shapes = {n: a.shape for n, a in program.launch_args.args.items() if isinstance(a, TensorArg)}
+    batch, heads = (shapes["q"][axis] for axis in (0, 2))
+    with pytest.raises(tp.ExportError) as error:
+        program.export(tmp_path / "out", extents={"q": ("batch", *shapes["q"][1:])})
+    assert str(error.value) == (
+        f"attention_decode: tickets has shape ({batch * heads},), and is drawn from for each"
+        f" sequence and head of the cache: batch batch times kv_heads {heads}. In an export where"
+        " the batch is free, tickets follows it, and there is one head of the cache:"
+        ' extents={"tickets": ("batch",), ...}; otherwise leave the batch fixed'
+    )
+    assert not (tmp_path / "out").exists()
+    program = made("default", kv_heads=1, heads=2).program
+    grid, args = program.grid_function, program.launch_args.args
+    assert grid is not None
+    shapes = {n: a.shape for n, a in args.items() if isinstance(a, TensorArg)}
+    named: dict[str, tuple[int | str, ...]] = {**shapes}
+    named |= {"q": ("batch", *shapes["q"][1:]), "tickets": ("batch",)}
+    assert grid_rule(grid.given, grid.known, named, ()) == shapes["parts"][0] // 2
 
 
 @pytest.mark.slow

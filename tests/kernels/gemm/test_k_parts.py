@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -213,6 +214,51 @@ def test_the_workspace_is_the_callers() -> None:
         tp.BindError,
         "gemm: parts of the workspace has shape (64, 32); with k_parts=2 and these tiles it must be"
         " (384, 32)",
+    )
+
+
+@pytest.mark.parametrize(
+    ("swap", "extents"),
+    [
+        ("none", {"a": ("m", "k"), "b": ("n", "k"), "c": ("m", "n")}),
+        ("none", {"a": ("m", 64), "c": ("m", 72)}),
+        ("ab", {"b": ("n", "k"), "c": ("n", 64)}),
+        ("none", {"a": (64, "k"), "b": (72, "k"), "tickets": ("tickets",)}),
+        ("none", {"parts": ("lines", 32)}),
+    ],
+)
+def test_an_export_leaves_no_extent_free_that_the_workspace_depends_on(
+    swap: Any, extents: Any, tmp_path: Path
+) -> None:
+    """A launch would write beyond it, which neither launcher sees."""
+    program = bound(64, 72, 64, **SMALL, k_parts=2, swap=swap).program
+    lines = 512 if swap == "ab" else 384
+    named = {"parts": "lines", "tickets": "tickets"}.keys() & extents
+    here = (
+        f"{'lines' if 'parts' in named else lines} lines and"
+        f" {'tickets' if 'tickets' in named else lines // 128} tickets"
+    )
+    with pytest.raises(tp.ExportError) as error:
+        program.export(tmp_path / "out", extents=extents)
+    assert str(error.value) == (
+        f"gemm: with k_parts=2, parts and tickets have the size that the tiles of one c need, here"
+        f" {here}; a c of other tiles would write beyond them. For an export leave c, parts and"
+        " tickets out of extents=, so that m, n and the batch are fixed (k may be free), or bind"
+        " with k_parts=1, where m and n may be free, too"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_an_exported_kernel_says_what_its_workspace_is(tmp_path: Path) -> None:
+    program = bound(64, 72, 64, **SMALL, k_parts=2).program
+    path = program.export(tmp_path, extents={"a": (64, "k"), "b": (72, "k")}, zero=("tickets",))
+    x = np.zeros((64, 64), BF16)
+    refuses(
+        lambda: tp.load_exported(path).launch(a=x, b=x, c=x),
+        tp.BindError,
+        "exported kernel 'gemm' needs parts: float32 (384, 32); tickets: int32 (3), all 0 before"
+        " the first launch; it takes a, b, c, parts, tickets",
     )
 
 

@@ -16,8 +16,10 @@ import pytest
 import tilepipe as tp
 from tests.scenarios.support import refuses
 from tilepipe import cuda
+from tilepipe.export.rules import value
 from tilepipe.kernels.gemm import stream_k
 from tilepipe.kernels.gemm.config import StreamKConfig
+from tilepipe.program.grid_rule import grid_rule
 from tilepipe.testing import compare_matmul
 
 BF16 = ml_dtypes.bfloat16
@@ -148,6 +150,28 @@ def test_mistakes_in_the_exchange_are_found(
     assert fault.kind == kind
     assert words in fault.message
     assert "stream_k.py" in fault.message
+
+
+def test_there_are_no_more_ctas_than_places_in_the_workspace() -> None:
+    """An exported kernel may get larger matrices with the workspace that it was exported for."""
+    a, b, c = np.ones((64, 128), BF16), np.ones((64, 128), BF16), np.zeros((64, 64), np.float32)
+    parts, flags = np.zeros((3, 64, 32), np.float32), np.zeros((3, 1), np.int32)
+    program = stream_k.bind(a, b, c, StreamKConfig(**SMALL), workspace=(parts, flags))
+    assert program.launch_args.grid == 3  # of 8 steps
+    program.run()
+    assert (c == 128).all()
+    grid = program.grid_function
+    assert grid is not None
+    named: dict[str, tuple[int | str, ...]] = {
+        "a": ("m", "k"),
+        "b": ("n", "k"),
+        "c": ("m", "n"),
+        "parts": (3, 64, 32),
+        "flags": (3, 1),
+    }
+    rule = grid_rule(grid.given, grid.known, named, ())
+    small, large = ({"m": 64, "n": 32, "k": k} for k in (64, 6400))
+    assert (value(rule, small), value(rule, large)) == (2, 3)
 
 
 def test_the_workspace_is_the_callers() -> None:

@@ -49,8 +49,20 @@ from tilepipe.kernels.attention_decode.validation import (
 from tilepipe.kernels.common.validation import Array, check_config, mapped, unboxed
 
 
-def grid(parts: tp.TensorMap) -> int:
-    """A CTA for each two places of sums."""
+def grid(q: tp.TensorMap, parts: tp.TensorMap, tickets: tp.TensorMap) -> int:
+    """A CTA for each two places of sums.
+
+    Raises:
+        BindError: the tickets are not those of the sequences and heads, or, in an export, of some
+            that its launches may have.
+    """
+    if q.shape[0] * q.shape[2] != tickets.shape[0]:
+        raise tp.BindError(
+            f"{NAME}: tickets has shape ({tickets.shape[0]},), and is drawn from for each sequence"
+            f" and head of the cache: batch {q.shape[0]} times kv_heads {q.shape[2]}. In an export"
+            " where the batch is free, tickets follows it, and there is one head of the cache:"
+            ' extents={"tickets": ("batch",), ...}; otherwise leave the batch fixed'
+        )
     return parts.shape[0] // 2
 
 

@@ -90,6 +90,28 @@ def bound_workspace(
     return mapped("gemm", "parts", parts, (BLOCK_ROWS, 8), swizzle=0), tickets
 
 
+def check_workspace(
+    clusters: int, parts: tp.TensorMap, tickets: tp.TensorMap, cfg: GemmConfig
+) -> None:
+    """Checks that a workspace is of a C with so many clusters of tiles. Asked in `grid`, which an
+    export calls with names for the extents that it leaves to launches: a C that may have other
+    tiles is refused there, since no launch compares the two.
+
+    Raises:
+        BindError: it is of another C, or may be.
+    """
+    tiles = clusters * cfg.cluster_size
+    lines = tiles * cfg.k_parts * lines_of(cfg)
+    if tiles * cfg.consumers != tickets.shape[0] or lines != parts.shape[0]:
+        raise tp.BindError(
+            f"gemm: with k_parts={cfg.k_parts}, parts and tickets have the size that the tiles of"
+            f" one c need, here {parts.shape[0]} lines and {tickets.shape[0]} tickets; a c of other"
+            " tiles would write beyond them. For an export leave c, parts and tickets out of"
+            " extents=, so that m, n and the batch are fixed (k may be free), or bind with"
+            " k_parts=1, where m and n may be free, too"
+        )
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PartOfTile(tp.WorkTile):
     """A part of K of an output tile. `number`: of the tile. `part`: which, in the order of K."""

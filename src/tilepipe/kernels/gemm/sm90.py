@@ -32,19 +32,30 @@ from tilepipe.kernels.gemm.k_parts import (
     KParts,
     PartOfTile,
     bound_workspace,
+    check_workspace,
     multiply_and_store as multiply_parts,
 )
 from tilepipe.kernels.gemm.validation import Extras, check_arguments, input_maps, output_map
 
 
-def grid(c: tp.TensorMap, cfg: GemmConfig, chip: tp.Chip) -> int:
+def grid(
+    c: tp.TensorMap,
+    parts: tp.TensorMap | None,
+    tickets: tp.TensorMap | None,
+    cfg: GemmConfig,
+    chip: tp.Chip,
+) -> int:
     """As many clusters as the chip holds at once, or fewer when there are fewer tiles, or parts of
     tiles.
+
+    Raises:
+        BindError: as `check_workspace`.
     """
-    if cfg.k_parts == 1:
+    if parts is None or tickets is None:
         return persistent_grid(c, cfg, chip)
-    items = tile_clusters(c.shape, cfg) * cfg.k_parts
-    return resident_ctas(items, cfg.cluster_size, chip)
+    clusters = tile_clusters(c.shape, cfg)
+    check_workspace(clusters, parts, tickets, cfg)
+    return resident_ctas(clusters * cfg.k_parts, cfg.cluster_size, chip)
 
 
 @tp.kernel(grid=grid, cluster=lambda cfg: cfg.cluster_size)

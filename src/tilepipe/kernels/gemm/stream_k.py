@@ -43,7 +43,9 @@ from tilepipe.kernels.gemm.validation import Extras, check_arguments, input_maps
 SLICE = 32  # columns of sums that are added at a time: more would take registers
 
 
-def shares(a: Array, c: Array, cfg: StreamKConfig, chip: tp.Chip) -> int:
+def shares(
+    a: Array | tp.TensorMap, c: Array | tp.TensorMap, cfg: StreamKConfig, chip: tp.Chip
+) -> int:
     """How many CTAs share the K steps of all tiles: as many as the chip holds at once, or one for
     each step.
     """
@@ -51,7 +53,21 @@ def shares(a: Array, c: Array, cfg: StreamKConfig, chip: tp.Chip) -> int:
     return resident_ctas(tiles * -(-a.shape[-1] // (cfg.bk * cfg.k_group_size)), 1, chip)
 
 
-@tp.kernel(grid=shares)
+def grid(
+    a: tp.TensorMap,
+    c: tp.TensorMap,
+    parts: tp.TensorMap,
+    flags: tp.TensorMap,
+    cfg: StreamKConfig,
+    chip: tp.Chip,
+) -> int:
+    """`shares`, but no more than the workspace has places for: an exported kernel may be launched
+    on larger matrices with the same workspace.
+    """
+    return min(shares(a, c, cfg, chip), parts.shape[0], flags.shape[0])
+
+
+@tp.kernel(grid=grid)
 def gemm_stream_k(
     ctx: tp.Context,
     a: tp.GlobalTensor,
