@@ -240,6 +240,7 @@ def test_where_a_bound_is_reached_it_is_said_once(monkeypatch: pytest.MonkeyPatc
     # seed 0 runs `left` to its end first, so that `right` has not returned
     assert len(advice) == 1
     assert "tensor 'g': a cluster has more than 100 accesses" in advice[0]
+    assert "A smaller problem has fewer" in advice[0]
 
 
 def test_other_clusters_are_never_ordered() -> None:

@@ -11,17 +11,23 @@ import numpy as np
 
 from tilepipe.machine.actors import Actor
 from tilepipe.machine.happens_before.accesses import GLOBAL
+from tilepipe.machine.happens_before.live_events import (
+    Box,
+    Cell,
+    LiveEvents,
+    boxes_meet,
+    cells_of,
+)
 from tilepipe.machine.happens_before.memory_order import Strong, Value
 from tilepipe.machine.sites import Site
 
-LIMIT = 4096  # live events of a cluster on one tensor; beyond it the oldest are let go, with advice
+LIMIT = 8192  # live events of a cluster on one tensor; beyond it the oldest are let go, with advice
 SWEEP = 64  # live events from which it is worth asking what every agent knows
 # in a map: clusters other than the last one's have read the element too, or have added to it
 # atomically
 MANY = -2
 
 Index = tuple[Any, ...]
-Box = tuple[tuple[int, int], ...]  # (first, end) in each dimension
 Layout = tuple[str, int, int]
 
 
@@ -151,29 +157,18 @@ class Event:
         )
 
 
-def boxes_meet(one: Box, other: Box) -> bool:
-    """True if two boxes have an element in common; one without elements may count as meeting
-    another that lies around it.
-    """
-    for (a, b), (c, d) in zip(one, other, strict=True):
-        if a >= d or c >= b:
-            break
-    else:
-        return True
-    return False
-
-
 @dataclass(eq=False, slots=True)
 class Present:
     """The record of one cluster's accesses to a tensor: see `GlobalOrder`. `lo`, `hi`: between
-    which all of them lie, as of an `Event`.
+    which all of them lie, as of an `Event`. `rank`: in the order of the clusters' starts.
     """
 
-    live: list[Event] = field(default_factory=list)
-    settled: list[Event] = field(default_factory=list)
+    live: LiveEvents[Event] = field(default_factory=LiveEvents)
+    settled: LiveEvents[Event] = field(default_factory=LiveEvents)
     written: bool = False
     latest: dict[tuple[int, int, int], Event] = field(default_factory=dict)
     sweep_at: int = SWEEP
+    rank: int = 0
     lo: int = sys.maxsize
     hi: int = 0
 
@@ -199,7 +194,8 @@ class GlobalOrder:
     """
 
     __slots__ = (
-        "history", "mixed", "name", "present", "presents", "readers", "shape", "values", "writers",
+        "_cells", "_sizes", "_wide", "history", "mixed", "name", "present", "presents", "readers",
+        "shape", "values", "writers",
     )  # fmt: skip
 
     def __init__(
@@ -213,10 +209,40 @@ class GlobalOrder:
         self.history: list[Event] = []
         self.presents: list[Present] | None = None
         self.values: dict[int, Value] = {}
+        self._sizes: Cell = ()  # of a cell: of the first box
+        self._cells: dict[Cell, dict[Present, None]] = {}  # those that have touched it
+        self._wide: dict[Present, None] = {}  # those that may have touched any
         self.start()
 
     def start(self) -> None:
         """A new cluster."""
         self.present = Present()
         if self.presents is not None:
+            self.present.rank = len(self.presents)
             self.presents.append(self.present)
+
+    def touched(self, event: Event) -> None:
+        """The cluster that runs has made an event."""
+        if self.presents is None:
+            return
+        if event.box is not None and not self._sizes and event.box[0][1]:  # one with elements
+            self._sizes = tuple([end - first for first, end in event.box])
+        cells = cells_of(event.box, self._sizes)
+        if cells is None:
+            self._wide[self.present] = None
+        else:
+            for cell in cells:
+                self._cells.setdefault(cell, {})[self.present] = None
+
+    def others(self, new: Event) -> list[Present]:
+        """The records of other clusters that may have touched what an event touches, in the order
+        of their starts.
+        """
+        assert self.presents is not None
+        cells = cells_of(new.box, self._sizes)
+        found = self.presents
+        if cells is not None:
+            near = set(self._wide).union(*[self._cells.get(cell, ()) for cell in cells])
+            found = sorted(near, key=lambda present: present.rank)
+        lo, hi = new.lo, new.hi
+        return [p for p in found if p is not self.present and p.lo < hi and lo < p.hi]

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from tilepipe.machine.happens_before.accesses import GLOBAL
 from tilepipe.machine.happens_before.events import LIMIT, MANY, SWEEP, Event, GlobalOrder, Index
+from tilepipe.machine.happens_before.live_events import LiveEvents
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.rules import COPIES_OF_CTAS, READ_REFILL
 
@@ -25,11 +26,12 @@ def record(m: Machine, order: GlobalOrder, event: Event, where: Index) -> None:
         m.order.add_fences(event, GLOBAL)
     if m.world.program.commits and not event.asynchronous:
         m.order.add_release_bit(event)
-    present.live.append(event)
     present.widen(event)
     present.written |= event.is_write
     order.history.append(event)
     event.number = len(order.history)
+    present.live.add(event)
+    order.touched(event)
     mark(order, event, where)
 
 
@@ -98,7 +100,7 @@ def _sweep(m: Machine, order: GlobalOrder) -> None:
             if order.presents is None:
                 retire(m, event)
             else:
-                order.present.settled.append(event)
+                order.present.settled.add(event)
         else:
             keep.append(event)
     if len(keep) >= LIMIT:
@@ -109,7 +111,8 @@ def _sweep(m: Machine, order: GlobalOrder) -> None:
         m.world.advise(
             f"tensor '{order.name}': a cluster has more than {LIMIT:,} accesses to it that not"
             f" every {m.world.program.words['warp']} knows of; the oldest are no longer compared"
-            " with later ones, so a race with them would not be seen"
+            " with later ones, so a race with them would not be seen. A smaller problem has fewer;"
+            " so has a kernel in which a barrier that all wait for follows the accesses"
         )
-    order.present.live = keep
+    order.present.live = LiveEvents(keep)
     order.present.sweep_at = max(SWEEP, min(2 * len(keep), LIMIT))

@@ -23,7 +23,6 @@ from tilepipe.machine.happens_before.events import (
     GlobalOrder,
     Index,
     Layout,
-    boxes_meet,
 )
 from tilepipe.machine.happens_before.global_history import mark, overwrite_flags, record, retire
 from tilepipe.machine.happens_before.memory_order import Strong, morally_strong
@@ -252,17 +251,12 @@ def _known_of_clusters(
         break
     else:
         return
-    assert order.presents is not None
-    lo, hi = new.lo, new.hi
-    for present in order.presents:
-        if present is order.present or present.hi <= lo or hi <= present.lo:
-            continue
+    for present in order.others(new):
         for events in (present.live, present.settled):
-            near = [old for old in events if old.lo < hi and lo < old.hi]
-            if covered := [old for old in near if _follows(m, order, new, old, known)]:
-                events[:] = [old for old in events if old not in covered]
-                for old in covered:
-                    retire(m, old)
+            covered = [old for old in events.near(new) if _follows(m, order, new, old, known)]
+            events.drop(covered)
+            for old in covered:
+                retire(m, old)
 
 
 def _follows(m: Machine, order: GlobalOrder, new: Event, old: Event, known: int) -> bool:
@@ -284,15 +278,8 @@ def _within_cluster(m: Machine, order: GlobalOrder, ag: Agent, new: Event, known
     Raises:
         RaceError: one that conflicts is not known to the threads that make it.
     """
-    keep = []
-    lo, hi = new.lo, new.hi
-    for old in order.present.live:
-        if old.hi <= lo or hi <= old.lo:
-            keep.append(old)
-            continue
-        if new.box is not None and old.box is not None and not boxes_meet(new.box, old.box):
-            keep.append(old)
-            continue
+    gone = []
+    for old in order.present.live.near(new):
         atomics = new.strong is not None and old.strong is not None and _both_strong(m, old, new)
         common: set[int] | bool = (
             (new.is_write or old.is_write)
@@ -320,9 +307,8 @@ def _within_cluster(m: Machine, order: GlobalOrder, ag: Agent, new: Event, known
                 del old.points[point]
         if over and new.covers(old):
             retire(m, old)
-        else:
-            keep.append(old)
-    order.present.live = keep
+            gone.append(old)
+    order.present.live.drop(gone)
 
 
 def _both_strong(m: Machine, old: Event, new: Event) -> bool:
