@@ -201,7 +201,7 @@ def test_ctas_that_compete_for_a_tile_are_explored(
             "outputs.full",
             [2, 2],
         ),
-        ("gemm_blockwise", {}, "inputs.full", [2 * 4, 2 * 11]),
+        ("gemm_blockwise", {}, "inputs.full", [2 * 4, 2 * (128 + 2)]),
         ("attention", {"schedule": "persistent", "q_stages": 1}, "values.full", [2 * 1, 2 * 5]),
         ("attention", {"schedule": "persistent", "q_stages": 2}, "values.full", [5 * 1, 5 * 5]),
         ("attention", {"causal": True, "q_stages": 2}, "queries.full", [6, 2]),

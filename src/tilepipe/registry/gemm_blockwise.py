@@ -13,6 +13,7 @@ from tilepipe.kernels.gemm.validation import OUTPUTS
 from tilepipe.kernels.gemm_blockwise import reference, sm90, sm100
 from tilepipe.kernels.gemm_blockwise.config import (
     BLOCK,
+    WINDOW,
     BlockwiseGemmConfig,
     Sm100BlockwiseGemmConfig,
 )
@@ -78,11 +79,13 @@ def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -
 
 
 def _sizes(settings: Mapping[str, Any]) -> Sizes:
-    """An accumulator is that of a block of K, so that only fetched work goes on by one a tile."""
+    """An accumulator is that of a block of K, so that only fetched work goes on by one a tile. On
+    Hopper one instance has scales of a second window.
+    """
     cfg = _CONFIGS.config(settings)
-    fetched = getattr(cfg, "scheduler", "static") == "clc"
-    blocks = getattr(cfg, "blocks_of_stage", 1)
-    return (fetched_sizes if fetched else product_sizes)(cfg, BLOCK * blocks)
+    if isinstance(cfg, BlockwiseGemmConfig):
+        return product_sizes(cfg, BLOCK * cfg.blocks_of_stage, least=WINDOW + 2)
+    return (fetched_sizes if cfg.scheduler == "clc" else product_sizes)(cfg, BLOCK)
 
 
 GEMM_BLOCKWISE = GemmSpec(

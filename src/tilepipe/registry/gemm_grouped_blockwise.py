@@ -13,7 +13,7 @@ import numpy as np
 import tilepipe as tp
 from tilepipe.errors import BindError
 from tilepipe.kernels.gemm.validation import OUTPUTS
-from tilepipe.kernels.gemm_blockwise.config import BLOCK, BlockwiseGemmConfig
+from tilepipe.kernels.gemm_blockwise.config import BLOCK, WINDOW, BlockwiseGemmConfig
 from tilepipe.kernels.gemm_grouped.reference import rows_of
 from tilepipe.kernels.gemm_grouped_blockwise import (
     reference,
@@ -78,7 +78,7 @@ def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -
 
 def _sizes(settings: Mapping[str, Any]) -> Sizes:
     cfg = _CONFIGS.config(settings)
-    return grouped_sizes(cfg, BLOCK * cfg.blocks_of_stage)
+    return grouped_sizes(cfg, BLOCK * cfg.blocks_of_stage, least=WINDOW + 2)
 
 
 GEMM_GROUPED_BLOCKWISE = KernelSpec(

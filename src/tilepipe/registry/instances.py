@@ -79,14 +79,18 @@ def _ctas(cluster_size: int) -> str:
     return f"{SMS} CTAs" if cluster_size == 1 else f"a cluster of {cluster_size}"
 
 
-def product_sizes(cfg: OutputTiling, step: int, *, ring: int = 1, swapped: bool = False) -> Sizes:
+def product_sizes(
+    cfg: OutputTiling, step: int, *, ring: int = 1, swapped: bool = False, least: int = 0
+) -> Sizes:
     """m, n and k of a product's instances.
 
     Args:
         step: elements of K that a CTA's stage takes, times the CTAs that share K.
         ring: stages of what goes on by one a tile. swapped: the configuration's rows run along n.
+        least: steps of K that one of them has at least.
     """
     few, many = steps_of(cfg.stages)
+    many = max(many, least)
     clusters, found = clusters_of(cfg.cluster_size), Sizes()
     for tiles, steps in ((tiles_of_ring(ring), few), (2, many)):
         rows, cols = clusters * cfg.bm * cfg.cluster, tiles * cfg.bn * cfg.cluster_n
@@ -142,11 +146,12 @@ def fetched_sizes(cfg: OutputTiling, step: int, *, ring: int = 1) -> Sizes:
     return found
 
 
-def grouped_sizes(cfg: OutputTiling, step: int, *, ring: int = 1) -> Sizes:
+def grouped_sizes(cfg: OutputTiling, step: int, *, ring: int = 1, least: int = 0) -> Sizes:
     """m, n, k, and the rows of four groups: several tiles and a part of one, none, less than a
-    tile, one row; of no group: three.
+    tile, one row; of no group: three. `least`: steps of K that one instance has at least.
     """
     few, many = steps_of(cfg.stages)
+    many = max(many, least)
     clusters, height, found = clusters_of(cfg.cluster_size), cfg.bm * cfg.cluster, Sizes()
     for tiles, steps in ((max(tiles_of_ring(ring), 3), few), (3, many)):
         rows = ((clusters * tiles - 2) * height - height // 2, 0, height - 1, 1)

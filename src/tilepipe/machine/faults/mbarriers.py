@@ -143,8 +143,8 @@ def _meant(m: Machine, bar: Mbarrier) -> str:
         wait = waits_on.get(other.array)
         if wait is not None and other.state == LIVE and not view.sources(m, other):
             return (
-                f"No op of the kernel arrives on {other.array}, on which role '{wait.role}' waits"
-                f" ({wait.loc.short}): is that the barrier which was meant?"
+                f"No op of the kernel arrives on {other.array}, on which {bar.cta.words['warp']}"
+                f" '{wait.role}' waits ({wait.loc.short}): is that the barrier which was meant?"
             )
     return ""
 
