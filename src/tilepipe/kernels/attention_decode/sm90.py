@@ -53,10 +53,10 @@ def grid(q: tp.TensorMap, parts: tp.TensorMap, tickets: tp.TensorMap) -> int:
     """A CTA for each two places of sums.
 
     Raises:
-        BindError: the tickets are not those of the sequences and heads, or, in an export, of some
-            that its launches may have.
+        BindError: there are fewer tickets than sequences and heads, or, in an export, than some of
+            its launches may have.
     """
-    if q.shape[0] * q.shape[2] != tickets.shape[0]:
+    if q.shape[0] * q.shape[2] > tickets.shape[0]:
         raise tp.BindError(
             f"{NAME}: tickets has shape ({tickets.shape[0]},), and is drawn from for each sequence"
             f" and head of the cache: batch {q.shape[0]} times kv_heads {q.shape[2]}. In an export"
