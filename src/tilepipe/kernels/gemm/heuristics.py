@@ -292,7 +292,7 @@ def _all(bk: int) -> list[GemmConfig]:
 
 @functools.cache
 def _all_of_8_bits(bk: int) -> list[GemmConfig]:
-    """As `_all`, and more ping-pong tiles."""
+    """The configurations of `_all`, and ping-pong tiles of more widths, which fp8 gains by."""
     return _of([*_shapes(), *(("pingpong", 2, 128, bn) for bn in EIGHTS_OF_8_BITS)], bk)
 
 

@@ -159,7 +159,7 @@ class BlockSums(Sums):
         self._of_tile = self._scales.of_tile(tile)
 
     def expect_another(self, tile: tp.WorkTile) -> None:
-        """As `expect`, after it."""
+        """Sends for the scales of the tile after the one that `expect` was called for."""
         assert self._of_tile is not None
         self._of_tile.go_on(tile)
 
