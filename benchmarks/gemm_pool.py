@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import tilepipe as tp
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.heuristics import deeper, fitted
+from tilepipe.kernels.gemm.tiles import Shape, worth_a_look
 
 # cluster, cluster_n, split_k, k_parts
 CLUSTERS = (
@@ -36,14 +37,14 @@ def pool(chip: tp.Chip = tp.H200) -> tuple[GemmConfig, ...]:
     for shape in _shapes():
         for clusters in CLUSTERS:
             for swap in ("none", "ab"):
-                given = _config(shape, clusters, swap)
+                given = worth_a_look(shape, clusters, swap, GemmConfig.bk)
                 cfg = given and fitted(given, tp.bfloat16, chip)
                 if cfg is not None:
                     found += [cfg, *deeper(cfg, tp.bfloat16, chip)]
     return tuple(found)
 
 
-def _shapes() -> Iterator[tuple[str, int, int, int]]:
+def _shapes() -> Iterator[Shape]:
     """(schedule, consumers, bm, bn)"""
     yield from (("cooperative", 2, 128, bn) for bn in (*range(16, 209, 8), 224, 240, 256, 320))
     yield from (("cooperative", 2, 256, bn) for bn in range(64, 193, 8))
@@ -51,33 +52,3 @@ def _shapes() -> Iterator[tuple[str, int, int, int]]:
     yield from (("cooperative", 1, 64, bn) for bn in (*range(16, 209, 8), 224, 240, 256))
     yield from (("pingpong", 2, 128, bn) for bn in range(64, 193, 8))
     yield from (("pingpong", 2, 64, bn) for bn in range(64, 257, 16))
-
-
-def _config(
-    shape: tuple[str, int, int, int], clusters: tuple[int, int, int, int], swap: str
-) -> GemmConfig | None:
-    schedule, consumers, bm, bn = shape
-    cluster, cluster_n, split_k, k_parts = clusters
-    # Other numbers of CTAs that split K have not been measured as they are now; three lost where
-    # tiles have more than 64 rows.
-    if split_k > 1 and (bm * bn > 128 * 160 or schedule == "pingpong" or bn % (8 * split_k)):
-        return None
-    if split_k == 3 and bm > 64:
-        return None
-    if k_parts > 1 and (schedule == "pingpong" or bm > 128 or bn < 32 or bm * bn > 128 * 208):
-        return None
-    try:
-        return GemmConfig(
-            bm=bm,
-            bn=bn,
-            stages=2,
-            consumers=consumers,
-            schedule=schedule,
-            swap=swap,
-            cluster=cluster,
-            cluster_n=cluster_n,
-            split_k=split_k,
-            k_parts=k_parts,
-        )
-    except tp.BindError:
-        return None

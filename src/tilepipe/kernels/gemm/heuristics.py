@@ -17,7 +17,7 @@ from tilepipe.kernels.common.tiling import Sm90Tiling
 from tilepipe.kernels.common.tunable import Tunable
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.model import Problem as Problem, predicted_us, smem_bytes
-from tilepipe.kernels.gemm.tiles import measured
+from tilepipe.kernels.gemm.tiles import Shape, measured, worth_a_look
 from tilepipe.kernels.gemm.times import UNIT, Table
 from tilepipe.kernels.gemm.times_facts import parts_of_k
 
@@ -296,13 +296,13 @@ def _all_of_8_bits(bk: int) -> list[GemmConfig]:
     return _of([*_shapes(), *(("pingpong", 2, 128, bn) for bn in EIGHTS_OF_8_BITS)], bk)
 
 
-def _of(shapes: Iterable[tuple[str, int, int, int]], bk: int) -> list[GemmConfig]:
+def _of(shapes: Iterable[Shape], bk: int) -> list[GemmConfig]:
     return [
         cfg
         for shape in shapes
         for cluster in _CLUSTERS
         for swap in ("none", "ab")
-        if (cfg := _config(shape, cluster, swap, bk))
+        if (cfg := worth_a_look(shape, (*cluster, 1), swap, bk))
     ]
 
 
@@ -319,7 +319,7 @@ _CLUSTERS = (
 )
 
 
-def _shapes() -> Iterator[tuple[str, int, int, int]]:
+def _shapes() -> Iterator[Shape]:
     """(schedule, consumers, bm, bn)"""
     wide = (
         *range(16, 49, 8),
@@ -337,34 +337,6 @@ def _shapes() -> Iterator[tuple[str, int, int, int]]:
     )
     yield from (("pingpong", 2, 128, bn) for bn in range(64, 193, 16))
     yield from (("pingpong", 2, 64, bn) for bn in range(96, 257, 32))
-
-
-def _config(
-    shape: tuple[str, int, int, int], clusters: tuple[int, int, int], swap: str, bk: int
-) -> GemmConfig | None:
-    schedule, consumers, bm, bn = shape
-    cluster, cluster_n, split_k = clusters
-    # Other numbers of CTAs that split K have not been measured as they are now; three lost where
-    # tiles have more than 64 rows.
-    if split_k > 1 and (bm * bn > 128 * 160 or schedule == "pingpong" or bn % (8 * split_k)):
-        return None
-    if split_k == 3 and bm > 64:
-        return None
-    try:
-        return GemmConfig(
-            bm=bm,
-            bn=bn,
-            bk=bk,
-            stages=2,
-            consumers=consumers,
-            schedule=schedule,
-            swap=swap,
-            cluster=cluster,
-            cluster_n=cluster_n,
-            split_k=split_k,
-        )
-    except tp.BindError:
-        return None
 
 
 TUNABLE = Tunable("gemm", Problem, GemmConfig, best, candidates, check, ("activation",))
